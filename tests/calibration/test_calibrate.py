@@ -51,18 +51,12 @@ def test_the_reported_log_likelihood_excludes_the_prior() -> None:
     assert [family.n_parameters(10) for family in Family] == [11, 20, 30, 40]
 
 
-def test_a_long_test_gets_more_nodes_than_a_short_one() -> None:
-    long = simulate(5, Family.TWO_PL, 200, 300)
-    short = simulate(5, Family.TWO_PL, 200, 20)
-    assert len(calibrate(long.matrix).density.nodes) > 61
-    assert len(calibrate(short.matrix).density.nodes) == 61
-
-
 @pytest.mark.parametrize("negative_slopes", [False, True])
 def test_more_items_than_examinees_do_not_change_the_scale(negative_slopes: bool) -> None:
     data = simulate(6, Family.TWO_PL, 400, 600)
     settings = CalibrationSettings(negative_slopes=negative_slopes, with_errors=False)
     result = calibrate(data.matrix, settings)
+    assert len(result.density.nodes) > 61  # a long test needs a finer grid
     theta = result.thetas(data.matrix)
     assert theta.std() == pytest.approx(1, abs=0.02)
     ratio = np.median(result.items.a / (data.items.a * data.theta.std()))
@@ -84,8 +78,12 @@ def test_the_family_that_made_the_answers_has_the_lowest_bic() -> None:
 def test_cycles_are_the_e_steps_of_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Mock(side_effect=expect)
     monkeypatch.setattr(em, "expect", calls)
-    found = calibrate(simulate(9, Family.THREE_PL, 300, 10).matrix)
+    matrix = simulate(9, Family.THREE_PL, 300, 10).matrix
+    found = calibrate(matrix)
     assert found.cycles == calls.call_count > 5
+    assert len(found.density.nodes) == 61
+    cut = calibrate(matrix, CalibrationSettings(max_cycles=found.cycles - 2))
+    assert (cut.cycles < found.cycles, cut.converged) == (True, False)  # a limit for all stages
 
 
 @pytest.mark.parametrize("slope", [0.2, 8.0])
@@ -144,6 +142,19 @@ def test_warnings_and_parameters_are_counted(negative_slopes: bool) -> None:
     fixed = told(edge=0.0, fixed=(0, 2))  # with anchors a mean and an sd instead
     assert (fixed.n_parameters, fixed.free_density) == (2 * 3 + 2, False)
     assert (found.n_examinees, found.n_answers) == (1001, 4 * 1001 - 3)
+
+
+@pytest.mark.parametrize(
+    ("family", "least"), [(Family.RASCH, 100), (Family.TWO_PL, 250), (Family.FOUR_PL, 2500)]
+)
+def test_larger_families_need_more_answers(family: Family, least: int) -> None:
+    scores = np.ones((least, 2))
+    scores[0, 0] = np.nan
+    curves = Curves(np.array([[0.0, 0.0, -9.0, 9.0]] * 2), log_slope=True)
+    result = em.EmResult(curves, LatentDensity.normal(), 0.0, True, 1, 0.0, 0.0)
+    asked = CalibrationSettings(family=family)
+    (told,) = calibration._warnings(ScoreMatrix.of(scores), asked, result)
+    assert told.startswith(f"1 of 2 items have fewer than {least} answers")
 
 
 def test_the_grid_is_as_fine_as_the_posteriors_need() -> None:

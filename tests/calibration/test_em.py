@@ -65,13 +65,12 @@ def test_derivatives_of_the_curves_match_finite_differences(log_slope: bool) -> 
     theta = np.linspace(-3, 3, 7)
     _, _, derivatives = slopes_of_curves(curves, theta, range(4))
     step = 1e-6
-    for column in range(4):
-        up, down = curves.x.copy(), curves.x.copy()
-        up[:, column] += step
-        down[:, column] -= step
-        p_up, _ = probabilities(Curves(up, log_slope).natural(), theta)
-        p_down, _ = probabilities(Curves(down, log_slope).natural(), theta)
-        assert derivatives[:, column] == pytest.approx((p_up - p_down) / (2 * step), abs=1e-7)
+    for column, move in enumerate(step * np.eye(4)):
+        up, down = (
+            probabilities(Curves(curves.x + m, log_slope).natural(), theta)[0]
+            for m in (move, -move)
+        )
+        assert derivatives[:, column] == pytest.approx((up - down) / (2 * step), abs=1e-7)
 
 
 def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
@@ -99,18 +98,10 @@ def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
 @pytest.mark.parametrize("log_slope", [True, False])
 def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_slope: bool) -> None:
     data = simulate(3, Family.FOUR_PL, 60, 5, missing=0.1)
-    priors = Priors(
-        slope=None if log_slope else Steepness(0.7),
-        guessing=Normal(-1.0, 0.5),
-        ceiling=Normal(2.0, 1.0),
-    )
+    priors = Priors(guessing=Normal(-1.0, 0.5), ceiling=Normal(2.0, 1.0), slope=Steepness(0.7))
     if log_slope:
-        priors = Priors(
-            log_slope=Normal(0.1, 0.4),
-            difficulty=Normal(0.2, 2.0),
-            guessing=priors.guessing,
-            ceiling=priors.ceiling,
-        )
+        own = Normal(0.1, 0.4), Normal(0.2, 2.0)
+        priors = replace(priors, slope=None, log_slope=own[0], difficulty=own[1])
     problem = Problem(family=Family.FOUR_PL, log_slope=log_slope, priors=priors)
     curves = _curves(4, log_slope=log_slope)
 
@@ -127,13 +118,11 @@ def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_sl
     of_all = candidate_values(problem, curves.x, counts, NODES.nodes)
     assert np.diagonal(of_all) == pytest.approx(at.value, rel=1e-9)
     step = 1e-5
-    for item in range(5):
-        for column in range(4):
-            up, down = curves.x.copy(), curves.x.copy()
-            up[item, column] += step
-            down[item, column] -= step
-            slope = (log_posterior(up) - log_posterior(down)) / (2 * step)
-            assert gradient[item, column] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+    for item, column in np.ndindex(5, 4):
+        move = np.zeros((5, 4))
+        move[item, column] = step
+        slope = (log_posterior(curves.x + move) - log_posterior(curves.x - move)) / (2 * step)
+        assert gradient[item, column] == pytest.approx(slope, rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("log_slope", [True, False])
@@ -208,6 +197,26 @@ def test_curves_on_another_scale_are_the_same_curves(log_slope: bool) -> None:
     assert after == pytest.approx(before)
 
 
+@pytest.mark.parametrize(
+    ("location", "scale", "is_off"),
+    [(0.03, 1.0, True), (0.0, 1.03, True), (0.01, 1.0, False), (0.0, 1.005, False)],
+)
+def test_items_half_a_standard_error_off_the_examinees_are_rescaled(
+    location: float, scale: float, is_off: bool
+) -> None:
+    data = simulate(12, Family.TWO_PL, 1000, 20)
+    run = em._Run(
+        data.matrix,
+        Problem(family=Family.TWO_PL, log_slope=True, priors=Priors.none()),
+        EmSettings(),
+    )
+    items = maximise(data.matrix, run.problem, NODES, EmSettings(tolerance=1e-6)).curves.natural()
+    items = items._replace(a=items.a * scale, intercept=items.intercept + location * items.a)
+    before = run.at(Curves.from_natural(items, log_slope=True).x, NODES)
+    after, moved = run._rescaled(before)
+    assert moved is is_off is (after.log_posterior > before.log_posterior)
+
+
 @pytest.mark.parametrize("log_slope", [True, False])
 def test_the_distance_left_counts_items_location_and_scale(log_slope: bool) -> None:
     """Steps in standard errors: of one item, and of theta's mean and log sd, which move all."""
@@ -257,8 +266,11 @@ def test_a_slope_at_its_bound_counts_only_if_it_may_move_inwards(slope: float, l
     assert distance_left(problem, x, at, 100) == pytest.approx(left)
 
 
-def test_first_counts_are_those_of_the_ranks_normal_scores() -> None:
-    matrix = simulate(13, Family.TWO_PL, 50, 7, missing=0.3).matrix
+def test_first_counts_are_those_of_the_ranks_normal_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.calibration.matrix._BLOCK_CELLS", 70)  # ten rows
+    scores = simulate(13, Family.TWO_PL, 50, 7, missing=0.3).matrix.scores.copy()
+    scores[:20] %= 2  # two blocks without a missing answer
+    matrix = ScoreMatrix.of(scores)
     answered, right = matrix.scores != 255, matrix.scores == 1
     means = right.sum(axis=0) / answered.sum(axis=0)
     spread = (answered * means * (1 - means)).sum(axis=1)

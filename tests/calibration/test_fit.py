@@ -230,9 +230,7 @@ def test_copies_are_reported_only_beyond_chance(
     assert ("'4' and '8'" in said) is is_told
 
 
-def test_abilities_are_not_needed_without_copies(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_abilities_are_not_needed_without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = simulate(15, Family.TWO_PL, 120, 25).matrix.scores.astype(float)
     scores[1:, 7] = scores[1:, 3]
     scores[0, 7] = 1.0 - scores[0, 3]

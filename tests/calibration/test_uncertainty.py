@@ -152,9 +152,7 @@ def test_the_common_slope_of_the_1pl_has_a_smaller_error() -> None:
 
 
 @pytest.mark.parametrize("negative_slopes", [False, True])
-def test_parameter_errors_follow_the_delta_method(
-    negative_slopes: bool,
-) -> None:
+def test_parameter_errors_follow_the_delta_method(negative_slopes: bool) -> None:
     data = simulate(5, Family.FOUR_PL, 3000, 10)
     settings = CalibrationSettings(family=Family.FOUR_PL, negative_slopes=negative_slopes)
     errors = calibrate(data.matrix, settings).known_errors

@@ -102,9 +102,7 @@ def test_shared_bias_cancels_only_between_examinees_equally_far_beyond() -> None
 
 
 @pytest.mark.parametrize("pair", [(3.0, 3.8), (3.5, 0.3), (4.0, -3.0)])
-def test_intervals_cover_under_a_bias_of_unknown_slope(
-    pair: tuple[float, float],
-) -> None:
+def test_intervals_cover_under_a_bias_of_unknown_slope(pair: tuple[float, float]) -> None:
     rng = np.random.default_rng(5)
     first, second = (ability(theta) for theta in pair)
     found = of_abilities(first, second)

@@ -10,7 +10,7 @@ from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.estimation.estimators import GridEstimator
-from app.engine.state import CatState, Response, Usage
+from app.engine.state import CatState, Draw, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank, random_bank
@@ -151,9 +151,7 @@ def test_items_in_flight_are_no_more_than_the_precision_is_expected_to_take() ->
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_prediction_without_answers_is_the_same_for_everyone(
-    design: dict[str, Any],
-) -> None:
+def test_prediction_without_answers_is_the_same_for_everyone(design: dict[str, Any]) -> None:
     bank = random_bank(5, 60)
     test = Design.from_dict(design).build(bank)
     state = test.start()
@@ -168,9 +166,11 @@ def test_prediction_without_answers_is_the_same_for_everyone(
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, np.nan, np.inf])
-def test_a_score_outside_0_to_1_is_refused(score: float) -> None:
+def test_a_score_or_a_probability_outside_0_to_1_is_refused(score: float) -> None:
     with pytest.raises(InvalidInputError, match=r"\[0, 1\]"):
         Response(FIRST, score)
+    with pytest.raises(InvalidInputError, match="a probability above 0 and at most 1"):
+        Draw(1, score)
 
 
 def test_an_item_is_pending_until_it_is_scored_or_closed() -> None:

@@ -46,6 +46,10 @@ def test_errors_of_a_fixed_list_by_mean_and_by_regression_line() -> None:
     assert found["fixed, regressed"].accuracy_mae == pytest.approx(errors.mean())
     expected = errors.std(ddof=1) / np.sqrt(len(errors))
     assert found["fixed, regressed"].accuracy_mae_se == pytest.approx(expected)
+    alike = np.where(np.isin(np.arange(N), listed), 1.0, OTHERS)  # nothing to regress on
+    *_, last = baselines(alike, ROWS, 10, bank=BANK, tasks=TASKS, fixed=listed)
+    assert last.accuracy_mae == pytest.approx(np.abs(alike.mean() - TRUTH).mean())
+    assert [held(2, ROWS[:n])["tasks"].accuracy_mae_se is None for n in (1, 2)] == [True, False]
 
 
 def test_error_of_random_questions_is_that_of_sampling_without_replacement() -> None:
@@ -154,6 +158,16 @@ def test_unanswered_items_are_neither_asked_nor_counted() -> None:
     tasks = [TASKS[item] for item in at]
     alone = baselines(OTHERS[:, at], ROWS[:, at], 10, bank=BANK.take(at), tasks=tasks)
     assert held(10, holes) == {one.name: one for one in alone}
+
+
+def test_a_missing_answer_of_a_reference_model_counts_as_the_mean_of_its_item() -> None:
+    holes = np.where(np.random.default_rng(7).random(OTHERS.shape) < 0.3, np.nan, OTHERS)
+    holes[:, 4] = np.nan  # nobody answered it: the mean of all answers
+    means = [np.nanmean(holes if item == 4 else holes[:, item]) for item in range(N)]
+    filled = np.where(np.isnan(holes), means, holes)
+    found, expected = (baselines(of, ROWS, 10, bank=BANK, tasks=TASKS) for of in (holes, filled))
+    for one, other in zip(found, expected, strict=True):
+        assert one.accuracy_mae == pytest.approx(other.accuracy_mae), one.name
 
 
 def test_examinees_with_different_answered_items_are_evaluated_separately() -> None:

@@ -366,6 +366,7 @@ BY_CUT = {"cut_score": {"method": "ci", "theta": 0.0}, "min_items": 5, "max_item
     [
         ({"se": 0.3}, True, 1.0),
         (BY_CUT, True, 4.0),  # from 5 answers to 20
+        ({**BY_CUT, "min_items": 20}, True, 1.0),
         ({"score_margin": 0.03}, False, 1.0),
         ({"all_of": [{"score_margin": 0.03}, BY_CUT]}, True, 4.0),
         ({"any_of": [{"score_margin": 0.03}, {"max_items": 9}]}, False, 1.0),

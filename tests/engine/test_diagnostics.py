@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import kendalltau, rankdata, spearmanr
 
-from app.engine.bank import ItemBank, ItemIndex
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator
 from app.engine.inference.diagnostics import (
@@ -26,6 +26,7 @@ from app.engine.models.multidimensional import (
     Population,
     estimate_profile,
 )
+from app.engine.multidimensional import abilities_of
 from app.engine.simulation.simulate import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError
@@ -100,6 +101,16 @@ def test_inversions_and_surprises_are_those_counted_pair_by_pair() -> None:
     assert inversions(bank, [], 0.3).observed == 0
 
 
+def nested(a: FloatArray, intercept: FloatArray, loadings: FloatArray) -> ItemBank:
+    """Return a bank of one general ability and independent further ones."""
+    n_abilities = 1 + loadings.shape[1]
+    population = Population(mean=np.zeros(n_abilities), covariance=np.eye(n_abilities))
+    items = Loadings(a, intercept, loadings, nested=True)
+    return ItemBank.from_abilities(
+        MultidimensionalModel(items, population), [*map(str, range(a.size))]
+    )
+
+
 @pytest.mark.parametrize("n_models", [5, 60])
 @pytest.mark.parametrize("several", [False, True])
 def test_few_reference_models_flatten_the_curves_by_a_probits_mean(
@@ -121,9 +132,7 @@ def test_few_reference_models_flatten_the_curves_by_a_probits_mean(
     expected = ((scores - p) @ logits) / np.sqrt(np.square(logits) @ (p * (1 - p)))
     bank = ItemBank.from_intercepts(a=a, intercept=intercept)
     if several:
-        loadings = Loadings(a, intercept, np.zeros((4, 0)), nested=True)
-        population = Population(mean=np.zeros(1), covariance=np.eye(1))
-        bank = ItemBank.from_abilities(MultidimensionalModel(loadings, population), list("abcd"))
+        bank = nested(a, intercept, np.zeros((4, 0)))
     at = np.array([theta]) if several else theta
     found = person_fit(bank, responses(scores), at, n_models).lz
     assert found == pytest.approx(expected, abs=0.02 if several else 1e-4)  # 200 draws
@@ -148,11 +157,8 @@ def test_lz_star_allows_for_several_abilities() -> None:
     # A model good at one task and bad at another fits where the bank knows both abilities.
     rng = np.random.default_rng(9)
     task = np.eye(2)[np.arange(60) % 2]
-    abilities = MultidimensionalModel(
-        Loadings(rng.uniform(0.8, 1.8, 60), rng.normal(size=60), 1.2 * task, nested=True),
-        Population(mean=np.zeros(3), covariance=np.eye(3)),
-    )
-    bank = ItemBank.from_abilities(abilities, [str(j) for j in range(60)])
+    bank = nested(rng.uniform(0.8, 1.8, 60), rng.normal(size=60), 1.2 * task)
+    abilities = abilities_of(bank)
     found, turned = [], []
     for true in rng.normal(size=(300, 3)) + np.array([0.0, 1.0, -1.0]):
         scores = (rng.random(60) < abilities.items.expected_score(true)).astype(np.float64)
@@ -186,9 +192,7 @@ def test_exposure_is_the_share_of_tests_that_used_an_item() -> None:
 
 
 @given(st.lists(st.sets(st.integers(0, 19), min_size=6, max_size=6), min_size=2, max_size=12))
-def test_overlap_is_the_mean_share_in_common(
-    tests: list[set[int]],
-) -> None:
+def test_overlap_is_the_mean_share_in_common(tests: list[set[int]]) -> None:
     in_common = [len(one & other) / 6 for one, other in combinations(tests, 2)]
     counts = use_counts([sorted(test) for test in tests], 20)
     assert overlap(counts, len(tests)) == pytest.approx(np.mean(in_common))
@@ -223,13 +227,9 @@ def test_uncertain_curves_of_few_reference_models_cause_no_misfit(several: bool)
         ]
     )
     estimated = (a + wrong[:, 0], intercept + wrong[:, 1])
-    bank = ItemBank.from_intercepts(a=estimated[0], intercept=estimated[1], item_ids=None)
+    bank = ItemBank.from_intercepts(a=estimated[0], intercept=estimated[1])
     if several:
-        loadings = Loadings(estimated[0], estimated[1], np.zeros((n_items, 1)), nested=True)
-        population = Population(mean=np.zeros(2), covariance=np.eye(2))
-        bank = ItemBank.from_abilities(
-            MultidimensionalModel(loadings, population), [str(j) for j in range(n_items)]
-        )
+        bank = nested(*estimated, np.zeros((n_items, 1)))
     flagged = []
     for theta in rng.normal(size=150):
         scores = rng.random(n_items) < expit(a * theta + intercept)

@@ -189,7 +189,7 @@ def test_intervals_hold_as_often_as_they_say(method: EstimatorName) -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.5])
 @pytest.mark.parametrize("method", list(EstimatorName))
-@pytest.mark.parametrize("grid", [None, FixedGrid(n_nodes=33, lo=-4, hi=4)])
+@pytest.mark.parametrize("grid", [None, FixedGrid(n_nodes=33, lo=-2, hi=2)])
 def test_many_at_once_get_what_each_would_get_alone(
     method: EstimatorName, grid: FixedGrid | None, missing: float
 ) -> None:

@@ -95,17 +95,13 @@ def test_equal_items_are_taken_by_position(count: int) -> None:
     assert found == [1, 3, 4][:count]
 
 
-def test_an_answered_query_touches_a_small_part_of_a_large_bank() -> None:
-    rng = np.random.default_rng(1)
-    bank = clean_bank(1, 20_000)
-    index = InformationIndex(bank)
-    looked_at = 0
-    for theta in rng.normal(0, 1, 50):
-        index.best(float(theta))
-        cell = index._cells[int(np.floor(theta * 64))]
-        best = float(bank.information(float(theta)).max())
-        looked_at = max(looked_at, sum(-bound >= best for bound in cell.negated_bounds))
-    assert looked_at < 200
+def test_the_bounds_of_a_cell_are_the_largest_information_within_it() -> None:
+    index = InformationIndex(clean_bank(1, 2_000))
+    for number in (-130, -1, 0, 77):
+        cell, within = index._cell(number), (number + np.linspace(0, 1, 65)) / 64
+        most = index.bank.information(within).max(axis=0)
+        assert -np.array(cell.negated_bounds) == pytest.approx(most[cell.items], rel=1e-4)
+        assert -cell.negated_bounds[-1] >= np.delete(most, cell.items).max() * (1 - 1e-4)
 
 
 def test_nothing_admissible_gives_nothing() -> None:

@@ -101,6 +101,20 @@ def test_an_item_taken_over_from_a_rival_keeps_the_probability_that_it_was_drawn
     assert (step.member, step.item in leader.asked, step.probability) == (1, True, 1.0)
 
 
+def test_the_item_that_most_rivals_were_asked_comes_first_and_else_the_earliest() -> None:
+    rank = ranking(3)
+    state = rank.start()
+    for member, asked in ((1, (5, 7)), (2, (9, 7))):
+        for item in map(ItemIndex, asked):
+            state = rank.administer(state, member, item)
+            if item != 9:  # pending items count, too
+                state = rank.tell(state, member, Response(item, 1.0))
+    for rivals, first in (((1, 2), 7), ((1,), 5), ((2,), 7)):
+        assert rank._item(state, 0, rivals, seed=1).item == first
+    alone = ranking(3, RankingRules(shared_items=False))
+    assert alone._item(state, 0, (1, 2), seed=1).item not in (5, 7, 9)
+
+
 @pytest.mark.slow
 def test_equal_examinees_are_seldom_separated_and_less_with_holm() -> None:
     wrong = {True: 0, False: 0}

@@ -24,6 +24,7 @@ from app.engine.prediction.p_irt import Certain, Prediction
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import BlendedScore
+from app.engine.prediction.targets import is_askable
 from app.engine.selection.base import Pool
 from app.engine.selection.sampled import Sampled
 from app.engine.simulation.simulate import take
@@ -322,9 +323,7 @@ def test_errors_off_the_curves_are_no_larger_than_with_random_questions(
     assert np.mean(held) >= 0.85
 
 
-def test_the_mode_of_a_running_test_stays_cached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_mode_of_a_running_test_stays_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     curves, n_read = ScoreCurves(np.ones((1, 400)), np.zeros(400)), 0
     read = ScoreCurves._one_more
 
@@ -354,9 +353,7 @@ def test_an_examinee_far_above_the_reference_models_is_not_shrunk(curves: ScoreC
     assert min(one.position for one in told) > 1.5
 
 
-def test_answers_against_the_curves_lead_to_sampled_questions(
-    curves: ScoreCurves,
-) -> None:
+def test_answers_against_the_curves_lead_to_sampled_questions(curves: ScoreCurves) -> None:
     # Hard items are right and easy ones wrong.
     hard = np.argsort(curves.intercept)
     responses = [
@@ -476,6 +473,13 @@ def test_a_task_never_asked_has_the_prior_of_the_reference_models(curves: ScoreC
     # A task that can be asked is sampled, so nothing is shrunk to the reference models.
     assert curves.towards(WEIGHTS, np.arange(N_ITEMS) < 5) is curves
     assert curves.towards(WEIGHTS, np.arange(N_ITEMS) < 4).prior_sd == 1.0
+
+
+def test_half_of_a_scores_weight_must_be_askable() -> None:
+    weights = np.array([0.5, 0.3, 0.2])
+    masks: list[list[bool]] = [[True, False, False], [False, True, False], [False, True, True]]
+    assert is_askable(weights, None)
+    assert [is_askable(weights, np.array(mask)) for mask in masks] == [True, False, True]
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,12 @@ def test_known_thetas_are_recovered_with_the_coverage_that_is_promised(kind: Kin
 
 def test_a_summary_counts_what_the_tests_used() -> None:
     bank = clean_bank(4, 50)
-    test = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 10}}).build(
-        bank
-    )
+    plan = {
+        "preset": "ability",
+        "stopping": {"se": None, "max_items": 10},
+        "budget": {"seconds": 3},
+    }
+    test = Design.from_dict(plan).build(bank)  # answers of unknown pace take no time
     row = row_of(bank, 1)
     summary = summarise(simulate(test, [row, row], seed=1), [0.0, 0.0], test)
     assert (summary.n_examinees, summary.items_mean, summary.items_max) == (2, 10.0, 10)

@@ -56,7 +56,7 @@ At first I thought {r}, but it's {w}. | {r}? Wrong. | {r}. False. | {r} – wron
 {r} (wrong) | {r} (incorrect) | {r}. Let me correct myself: {w}. | {r}. Let me rephrase: {w}.
 {r}. I retract that. {w}. | {r}. Ignore that. {w}. | {r}. Disregard that: {w}.
 {r}. Never mind, {w}. | {r}. No, {w}, not {r}. | {r}. Actually {w}, not {r}. | It cannot be {r}.
-Anywhere but {r} | All but {r} | {r}. Actually, {r}ian.
+Anywhere but {r} | All but {r} | {r}. Actually, {r}s.
 """
 
 #: More valid claims of the right answer, for scorers that search the whole answer.

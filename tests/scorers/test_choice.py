@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from app.items import Answer, ItemContent, Outcome, ScorerSpec
+from app.items import Answer, ItemContent, ScorerSpec
 from app.scorers import NotScored, Scored, build, mark
 from tests.scorers.claims import texts
 
@@ -96,11 +96,6 @@ The answer is B, not A. | The answer is B and A is wrong | The answer is not A. 
 A is incorrect. B is correct. | Sure! The answer is B | The answer is a letter: B
 """
 
-
-async def test_the_explicit_claim_counts() -> None:
-    assert [text for text in texts(EXPLICIT) if (await _read(text))[0] != "B"] == []
-
-
 NOTHING = r"""
 Sure, happy to help. | A river ends in the sea. | The answer is a city | Answer: A city in England
 I think so | Vitamin C is good for you | I would write it in C++ | It was 20 °C there
@@ -114,14 +109,11 @@ I'd say A city in England | I think (B) doesn't fit | Surely not (B)
 """
 
 
-async def test_nothing_is_guessed_from() -> None:
-    nothing = (Outcome.UNPARSED.value, None)
-    assert [text for text in texts(NOTHING) if await _read(text) != nothing] == []
-
-
 @pytest.mark.parametrize(
     ("item", "letter", "block"),
     [
+        (CITIES, "unparsed", NOTHING),
+        (CITIES, "B", EXPLICIT),
         (CITIES, "B", "Hm.\\n(b) | B. Plan b is wrong."),
         (NUMBERS, "B", "25 | The answer is 25. | It comes to 25 in all"),
         (NUMBERS, "C", "The answer is 2.5"),
@@ -141,7 +133,7 @@ async def test_nothing_is_guessed_from() -> None:
         (TWICE, "C", "The answer is NO | no"),
     ],
 )
-async def test_numbers_and_articles_in_option_texts_do_not_confuse(
+async def test_the_explicit_claim_counts_whatever_the_options_are(
     item: ItemContent, letter: str, block: str
 ) -> None:
     assert [text for text in texts(block) if (await _read(text, item))[0] != letter] == []
@@ -175,15 +167,12 @@ async def test_the_letter_of_the_first_extractor_is_scored(
     assert result == Scored(score=score, extracted=extracted, extractor=extractor)
 
 
-async def test_only_the_first_and_the_last_line_are_read_as_an_option() -> None:
-    strict = build(ScorerSpec("choice", {"extractors": ["line"]}))
-    result = await mark(strict, CITIES, Answer(text="Hm.\nB. London\nOr so."))
-    assert isinstance(result, NotScored)
-
-
-async def test_only_the_chosen_extractors_run() -> None:
-    strict = build(ScorerSpec("choice", {"extractors": ["boxed"]}))
-    assert isinstance(await mark(strict, CITIES, Answer(text="Answer: B")), NotScored)
+@pytest.mark.parametrize(
+    ("extractor", "text"), [("line", "Hm.\nB. London\nOr so."), ("boxed", "Answer: B")]
+)
+async def test_only_the_chosen_extractors_run(extractor: str, text: str) -> None:
+    strict = build(ScorerSpec("choice", {"extractors": [extractor]}))
+    assert isinstance(await mark(strict, CITIES, Answer(text=text)), NotScored)
 
 
 @pytest.mark.parametrize(

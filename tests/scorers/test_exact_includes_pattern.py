@@ -9,11 +9,6 @@ from tests.scorers.claims import pairs
 from tests.scorers.scoring import result_of, score_of
 from tests.values import of_kind
 
-
-async def _exact(target: str, text: str) -> float | str:
-    return await score_of("exact", text, "elsewhere", target)
-
-
 ACCEPTED = {
     "Paris": r"""
 Paris | paris. | "Paris" | **Paris** | Answer: Paris | The answer is **Paris**.
@@ -26,11 +21,6 @@ Let me think.\n\nIt is **Paris**, clearly | Ｐａｒｉｓ
     "2024-05-01": "Answer: 2024-05-01.",
     "don't": "don’t",
 }
-
-
-async def test_exact_accepts() -> None:
-    assert [pair for pair in pairs(ACCEPTED) if await _exact(*pair) != 1.0] == []
-
 
 REJECTED = {
     "Paris": "London | Paris or London",
@@ -57,8 +47,10 @@ async def test_the_extractor_of_an_exact_answer_is_recorded(text: str, extractor
     assert (result.score, result.extractor) == (1.0, extractor)
 
 
-async def test_exact_rejects() -> None:
-    assert [pair for pair in pairs(REJECTED) if await _exact(*pair) != 0.0] == []
+@pytest.mark.parametrize(("table", "score"), [(ACCEPTED, 1.0), (REJECTED, 0.0)])
+async def test_exact_compares_what_is_stated(table: dict[str, str], score: float) -> None:
+    for target, text in pairs(table):
+        assert await score_of("exact", text, "elsewhere", target) == score, (target, text)
 
 
 GROUP = {"pattern": r"city: (?P<city>\w+)", "group": "city"}
@@ -74,7 +66,7 @@ GROUP = {"pattern": r"city: (?P<city>\w+)", "group": "city"}
             *("Pa ris", "Paris", 0.0),
         ),
         ("exact", {"ignore_articles": True}, "the Paris", "Paris", 1.0),
-        ("exact", {"ignore_articles": False}, "the Paris", "Paris", 0.0),
+        ("exact", {}, "the Paris", "Paris", 0.0),
         ("exact", {}, "...", "Paris", "unparsed"),
         ("includes", {}, "I think it is paris, in France", "Paris", 1.0),
         ("includes", {}, "a comparison", "Paris", 0.0),
@@ -151,8 +143,10 @@ async def test_a_catastrophic_pattern_is_unparsed_and_the_reason_says_why() -> N
 async def test_a_pattern_that_cannot_be_used_is_refused(
     params: dict[str, object], words: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=words):
+    with pytest.raises(InvalidInputError, match=words) as refused:
         await check(ScorerSpec("pattern", params))
+    assert "Value error" not in refused.value.detail  # no words of pydantic
+    assert words.split(": ")[-1] in refused.value.problems[0].detail
 
 
 @pytest.mark.parametrize("group", [None, 0, 1, 2, "city"])
@@ -183,26 +177,24 @@ def test_an_answer_that_lacks_the_pattern_simulates_a_wrong_one() -> None:
     assert not made[1].isdigit()
 
 
-@pytest.mark.parametrize("regex", [r"never (\d) such (\d)", r"(\d)"])
-def test_a_pattern_that_no_target_fits_cannot_be_simulated(regex: str) -> None:
-    spec = ScorerSpec("pattern", {"pattern": regex, "group": 1})
-    with pytest.raises(InvalidInputError, match="No right answer"):
-        build(spec).examples(ItemContent(target=("x",)), np.random.default_rng(1))
-
-
 @pytest.mark.parametrize(
-    ("name", "item"),
+    ("name", "item", "params"),
     [
-        *((name, ItemContent()) for name in ("choice", "exact", "includes", "numeric", "rouge_l")),
-        ("choice", ItemContent(choices=("1", "2"), target=("1", "2"))),
-        ("rouge_l", ItemContent(target=("猫",))),
+        *((each, ItemContent(), {}) for each in ("choice", "exact", "includes", "rouge_l")),
+        ("numeric", ItemContent(), {}),
+        ("choice", ItemContent(choices=("1", "2"), target=("1", "2")), {}),
+        ("rouge_l", ItemContent(target=("猫",)), {}),
+        *(
+            ("pattern", ItemContent(target=("x",)), {"pattern": regex, "group": 1})
+            for regex in (r"never (\d) such (\d)", r"(\d)")
+        ),
     ],
 )
 def test_an_item_without_a_right_and_a_wrong_answer_cannot_be_simulated(
-    name: str, item: ItemContent
+    name: str, item: ItemContent, params: dict[str, object]
 ) -> None:
     with pytest.raises(InvalidInputError):
-        build(ScorerSpec(name)).examples(item, np.random.default_rng(1))
+        build(ScorerSpec(name, params)).examples(item, np.random.default_rng(1))
 
 
 def test_wrong_answers_are_of_the_kind_of_the_right_one() -> None:

@@ -62,7 +62,6 @@ def test_rouge_l_equals_the_rouge_score_package(answer: str, target: str) -> Non
 
 
 def test_rouge_l_takes_the_best_target_as_the_package_does() -> None:
-
     targets = [target for _, target in PAIRS]
     for answer, _ in PAIRS:
         package = rouge_score().RougeScorer(["rougeL"])

@@ -12,7 +12,7 @@ import pytest
 from cachetools import LRUCache
 
 from app.engine import Design
-from app.engine.bank import ItemBank
+from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.parts import BudgetDesign
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.engine.prediction.correction import (
@@ -20,7 +20,7 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
-from app.engine.state import Usage
+from app.engine.state import Response, Usage
 from app.errors import InvalidInputError
 from app.records.figures import NOT_TOLD
 from app.records.sessions import Closing, SessionEvent
@@ -32,6 +32,7 @@ from app.services.sessions.figures import (
     Meter,
     SpareTime,
     effort_of,
+    profile_of,
     right_in,
     saved,
     shown,
@@ -125,9 +126,10 @@ def test_judges_and_the_cache_are_summed_apart() -> None:
     cost: Any = {"calls": 2, "tokens_in": 30, "tokens_out": 4, "usd": 0.25}
     judged: Any = {"usage": cost, "cached": {**cost, "usd": 1.0}}
     kept: Any = {"cached": {**cost, "calls": 5}}
-    usage = metered(replace(PAID, marking=judged), replace(PAID, method=kept), PAID).figures(0.0)
-    assert usage["judge"] == cost
-    assert usage["cache"] == {"calls": 7, "tokens_in": 60, "tokens_out": 8, "usd": 1.25}
+    twice = [replace(PAID, marking=judged)] * 2
+    usage = metered(*twice, replace(PAID, method=kept)).figures(0.0)
+    assert usage["judge"] == {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": 0.5}
+    assert usage["cache"] == {"calls": 9, "tokens_in": 90, "tokens_out": 12, "usd": 2.25}
     assert usage["calls"] == 3
     assert metered(PAID).figures(0.0) == {
         **spent_figures([metered(PAID)]),
@@ -137,8 +139,8 @@ def test_judges_and_the_cache_are_summed_apart() -> None:
         "cache": None,
     }
     unknown: Any = {**cost, "usd": None}
-    twice = {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": None}
-    assert saved([None, unknown, unknown]) == twice
+    both = {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": None}
+    assert saved([None, unknown, unknown]) == both
 
 
 def repeated(*scores: float | None) -> Closing:
@@ -347,6 +349,7 @@ async def test_events_tell_of_answers_figures_and_questions(services: Services) 
         for one in (first, second)
     )
     figures: Any = step.summary
+    assert [figures["progress"][name] for name in ("items", "in_flight")] == [1, 1]
     told = {name: figures[name] for name in ("estimate", "score", "progress", "usage")}
     assert step.events == [
         SessionEvent("response.received", {**of_first, **said}),
@@ -407,18 +410,43 @@ async def test_an_se_is_reachable_if_all_items_reach_it_at_the_best_theta(
         await asked_for(least - 0.001)
     made = await asked_for(least + 0.001)
     assert made.provenance["reachable_se"] == pytest.approx(least)
+    await asked_for(made.provenance["reachable_se"])  # itself reachable
+
+
+SEVERAL = MultidimensionalModel(
+    Loadings(
+        np.full(8, 1.2), np.random.default_rng(1).normal(size=8), np.full((8, 1), 0.7), nested=True
+    ),
+    Population(mean=np.array([0.8, -0.5]), covariance=np.array([[1.0, 0.3], [0.3, 1.5]])),
+)
+
+
+async def test_each_ability_has_its_interval_and_the_main_one_a_corrected_one(
+    services: Services,
+) -> None:
+    version = replace(
+        await services.versions.load(bank="demo"),
+        bank=ItemBank.from_abilities(SEVERAL, [str(number) for number in range(8)]),
+    )
+    twice = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
+    correction = IntervalCorrection(theta=twice, n_examinees=99)
+    test = Design.from_dict({"preset": "ability"}).build(version.bank, correction=correction)
+    state = test.start()
+    for item in map(ItemIndex, range(6)):
+        state = test.tell(state.with_pending(item), Response(item, float(item % 2)))
+    for ability, width in zip(
+        not_none(profile_of(version, test, state))["abilities"], (2.0, 1.0), strict=True
+    ):
+        half = 1.959964 * width * ability["se"]
+        ends = ability["value"] - half, ability["value"] + half
+        assert (ability["interval"]["lo"], ability["interval"]["hi"]) == pytest.approx(
+            ends, rel=1e-3
+        )
 
 
 async def test_of_several_abilities_the_main_one_is_reachable(services: Services) -> None:
-    rng = np.random.default_rng(1)
-    n, step = 8, 1e-5
-    items = Loadings(np.full(n, 1.2), rng.normal(size=n), np.full((n, 1), 0.7), nested=True)
-    population = Population(
-        mean=np.array([0.8, -0.5]), covariance=np.array([[1.0, 0.3], [0.3, 1.5]])
-    )
-    bank = ItemBank.from_abilities(
-        MultidimensionalModel(items, population), [str(number) for number in range(n)]
-    )
+    items, population, n, step = SEVERAL.items, SEVERAL.population, 8, 1e-5
+    bank = ItemBank.from_abilities(SEVERAL, [str(number) for number in range(n)])
     demo = await services.versions.load(bank="demo")
     version = replace(demo, bank=bank, active=np.ones(n, dtype=bool), reachable=LRUCache(8))
 

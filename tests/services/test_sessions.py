@@ -3,25 +3,18 @@
 import numpy as np
 import pytest
 
+from app.engine import ItemIndex, Response
 from app.errors import InvalidInputError, InvalidStateError
 from app.records.endpoints import Price
-from app.records.figures import PersonFitFigures
-from app.records.sessions import Closing, Plan, SessionFilter
+from app.records.sessions import Plan, SessionFilter
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec
-from app.services.sessions.plan import SessionPlan, nothing_to_ask
+from app.services.sessions.figures import person_fit_of
+from app.services.sessions.plan import nothing_to_ask
 from app.services.sessions.run import open_run
 from app.storage.paging import PageRequest
 from tests.services.banks import alike, make_bank, question
-from tests.services.sessions import (
-    administration,
-    answered,
-    by_hand,
-    length,
-    run_of,
-    scripted,
-    spec,
-)
+from tests.services.sessions import answered, by_hand, length, scripted, spec
 from tests.values import not_none
 
 
@@ -80,37 +73,19 @@ async def test_a_session_keeps_to_its_prompt_and_policy(services: Services) -> N
 
 async def test_reversed_answers_show_in_the_person_fit(services: Services) -> None:
     version = await services.versions.load(bank="demo")
-    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 30}})
-    by_difficulty = np.argsort(version.bank.b)
-    positions = by_difficulty[:: len(by_difficulty) // 24].tolist()
-
-    def summary(*, turned: bool) -> PersonFitFigures:
-        asked = [
-            administration(
-                step,
-                position,
-                arrival=step,
-                closing=Closing(
-                    outcome="scored",
-                    score=float((version.bank.b[position] > 0) == turned),
-                    attempts=1,
-                ),
-            )
-            for step, position in enumerate(positions, 1)
-        ]
-        run = run_of(version, plan, administrations=asked)
-        return run.summary(elapsed_s=1.0, final=True)["person_fit"]
-
-    leaked, honest = summary(turned=True), summary(turned=False)
-
-    assert leaked["flagged"]
-    assert leaked["inversions"]
-    assert honest["inversions"]
-    assert leaked["inversions"]["observed"] > 3 * leaked["inversions"]["expected"]
-    assert {surprise["item_id"] for surprise in leaked["surprises"]} <= set(version.keys)
-    assert leaked["surprises"]
-    assert not honest["flagged"]
-    assert honest["inversions"]["observed"] == 0
+    b = version.bank.b
+    asked = np.argsort(b)[:: len(b) // 24].tolist()
+    leaked, honest = (
+        person_fit_of(
+            version, [Response(ItemIndex(at), float((b[at] > 0) == turned)) for at in asked], 0.0
+        )
+        for turned in (True, False)
+    )
+    assert (leaked["flagged"], honest["flagged"]) == (True, False)
+    turned, kept = not_none(leaked["inversions"]), not_none(honest["inversions"])
+    assert turned["observed"] > 3 * turned["expected"] > kept["observed"] == 0
+    surprises = {surprise["item_id"] for surprise in leaked["surprises"]}
+    assert set() < surprises <= set(map(version.key_at, asked))
 
 
 def by_cost(price: Price | None = None) -> SessionSpec:

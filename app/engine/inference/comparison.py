@@ -347,7 +347,7 @@ def _by_t(
 
 def _constant(delta: float, n: int, confidence: float) -> Difference:
     """Difference where all items have the same one: only its sign can be tested."""
-    p_value = min(1.0, 2 * 0.5**n) if delta else 1.0
+    p_value = 2 * 0.5**n if delta else 1.0
     verdict = _verdict(delta, p_value, confidence)
     least = math.ceil(1 - math.log2(1 - confidence))
     return _without_error(delta, p_value, "sign", max(0, least - n) if delta else None, verdict)

@@ -378,7 +378,7 @@ def _stands_for(weights: FloatArray, chances: FloatArray) -> FloatArray:
     rates = (n - np.arange(n)) / np.maximum(1.0 - (np.cumsum(wide) - wide), _LEAST)
     fits = rates * wide <= 1.0
     rate = rates[fits.argmax()] if fits.any() else math.inf
-    by_now = np.clip(rate * widths, _LEAST, 1.0)
+    by_now = np.maximum(rate * widths, _LEAST)
     counts: FloatArray = weights * np.maximum(1.0 / by_now - 1.0, _LEAST)
     return counts / np.sum(counts)
 

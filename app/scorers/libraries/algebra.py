@@ -45,13 +45,13 @@ def _value(parsed: list[Any]) -> str | None:
 def _latex(text: str) -> str:
     """`text` as LaTeX that math-verify reads; plain notation such as sqrt(2) is translated."""
     text = text.strip().strip("$").strip()
-    text = re.sub(r"\\[()\[\]]", "", text).replace("**", "^").replace("π", r"\pi ")
+    text = re.sub(r"\\[()\[\]]", "", text).replace("**", "^")
     text = re.sub(r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+))", r"\\sqrt{\1\2}", text)
     text = re.sub(r"(?<![\\A-Za-z])pi\b", r"\\pi ", text)
     # The library reads 2^3^2 from the left, but elsewhere this always means 2^(3^2).
     text = _TOWER.sub(lambda m: re.sub(r"\s*\^\s*", "^{", m[0]) + "}" * m[0].count("^"), text)
-    return text.replace("*", r" \cdot ").replace("×", r" \times ").replace("·", r" \cdot ")
+    return text.replace("*", r" \cdot ").replace("·", r" \cdot ")
 
 
 # The parser builds its tables on first use: do so once, before children are forked.
