@@ -215,9 +215,11 @@ def _growing(
     errors, looks = _errors(stretch, groups, beyond)
     learned = model_error(errors, looks)
     margin = 0.0 if is_biased else 1.0
-    above = learned.above + margin * learned.above_sd
-    below = learned.below + margin * learned.below_sd
-    return replace(stretch, beyond=replace(beyond[0], above=above, below=below))
+    growth = {
+        "above": learned.above + margin * learned.above_sd,
+        "below": learned.below + margin * learned.below_sd,
+    }
+    return replace(stretch, beyond=replace(beyond[0], **growth))
 
 
 def _errors(
