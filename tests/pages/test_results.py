@@ -260,7 +260,8 @@ async def test_unnamed_endpoints_at_one_address_are_one_model(
     made = await services.sessions.get(await _by_hand(client, "any"))
 
     def at(host: str, number: int) -> SessionRecord:
-        asked: Any = {"kind": "openai_chat", "model": "m", "base_url": f"http://{host}/v1"}
+        url = f"http://{host}/v1"
+        asked: Any = {"name": None, "kind": "openai_chat", "model": "m", "base_url": url}
         return replace(
             made,
             id=f"{made.id[:-1]}{number}",

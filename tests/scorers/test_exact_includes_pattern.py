@@ -137,7 +137,7 @@ async def test_a_catastrophic_pattern_is_unparsed_and_the_reason_says_why() -> N
         ({"pattern": "a", "group": -1}, "group -1 does not exist, pattern has 0"),
         ({"pattern": "a", "group": "name"}, "'name' does not exist, pattern names: none"),
         ({**GROUP, "group": "town"}, "'town' does not exist, pattern names: city"),
-        ({"pattern": 3}, "pattern: Input should be a valid string"),
+        ({"pattern": 3}, "pattern: expected a text, got a number"),
     ],
 )
 async def test_a_pattern_that_cannot_be_used_is_refused(
