@@ -357,11 +357,12 @@ def completion(
         finish=_FINISH.get(word, FinishReason.UNKNOWN),
     )
     end = min((at for mark in stop if (at := split.text.find(mark)) >= 0), default=None)
+    is_withheld = split.finish is FinishReason.CONTENT_FILTER  # what is left may be a refusal
     return Completion(
         text=split.text[:end],
         raw=raw,
         reasoning=split.reasoning,
-        finish=split.finish if end is None else FinishReason.STOP,
+        finish=split.finish if end is None or is_withheld else FinishReason.STOP,
         tokens_in=token_count(tokens_in),
         tokens_out=token_count(tokens_out),
         latency_s=latency_s,

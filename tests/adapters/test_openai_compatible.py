@@ -392,6 +392,13 @@ async def test_an_answer_ends_at_a_stop_sequence_that_the_endpoint_ignored(reply
         assert (completion.raw, completion.reasoning) == (said, "Q: or not?")
 
 
+async def test_a_refusal_stays_one_where_a_stop_sequence_ends_it(reply_to: Ask) -> None:
+    refused = {"content": None, "refusal": "I cannot help.\n\nAsk me something else."}
+    for message, finish in ((refused, "stop"), ({"content": "No.\n\nNever."}, "content_filter")):
+        completion = await reply_to(chat(message, finish), stop=("\n\n",))
+        assert completion.finish is FinishReason.CONTENT_FILTER
+
+
 async def test_a_rejection_that_names_no_sampling_parameter_is_not_repeated(
     examinee_of: ExamineeOf, faults: FaultServer
 ) -> None:
