@@ -73,6 +73,10 @@ _NAMES_A_SECRET = re.compile(r".*(?:key|token|secret|password|signature)|sig|cod
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
 
 
+class FilteredError(EndpointFaultError):
+    """A successful reply reports that a content filter refused the prompt."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JsonEndpoint:
     """One URL that receives and returns JSON.
@@ -122,7 +126,8 @@ class JsonEndpoint:
         Raises:
             MalformedAnswerError: Not a JSON object.
             AnswerTooLargeError: The object holds too many values.
-            ExamineeError: The body of a 200 reports an error.
+            FilteredError: The body of a 200 reports a content filter.
+            ExamineeError: The body of a 200 reports another error.
         """
         try:
             body = decoded(reply.body)
@@ -138,7 +143,8 @@ class JsonEndpoint:
             # An error in a successful reply counts as a server fault unless it names a status.
             status = complaint.status if complaint.status >= 400 else 502
             found = replace(self._redacted(complaint), status=status, within=reply.status)
-            raise self.failure(reply, found)
+            failure = self.failure(reply, found)
+            raise FilteredError(failure.detail) if found.is_content_filter else failure
         try:
             return cast(dict[str, JsonValue], self._without_keys(body))
         except RecursionError as exc:
