@@ -120,6 +120,9 @@ def test_a_metric_that_is_better_the_lower_it_is_needs_its_range() -> None:
     (turned,) = records(file, beside, metrics=("mse",), score_range=(1.0, 0.0))
     assert turned.score == 0.75
     assert [r.score for r in records(file, beside, metrics=("acc",))] == [1.0]
+    # A perplexity's sum and number of words are no score, so nothing would count the wrong way.
+    sums = lines(f"m/{SAMPLES}", [sample(metrics=["mse"], mse=[-80.5, 12])])
+    assert reasons(sums, beside) == [(1, "not_a_number")]
 
 
 def test_items_join_by_document_even_where_their_ids_are_shifted() -> None:
