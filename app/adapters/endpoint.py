@@ -362,7 +362,10 @@ def completion(
         tags=tags,
         finish=_FINISH.get(word, FinishReason.UNKNOWN),
     )
-    end = min((at for mark in stop if (at := split.text.find(mark)) >= 0), default=None)
+    # Blank lines before an answer, as they stand behind hidden reasoning, do not end it.
+    begin = len(split.text) - len(split.text.lstrip())
+    found = (split.text.find(mark, begin if mark.isspace() else 0) for mark in stop)
+    end = min((at for at in found if at >= 0), default=None)
     is_withheld = split.finish is FinishReason.CONTENT_FILTER  # what is left may be a refusal
     return Completion(
         text=split.text[:end],

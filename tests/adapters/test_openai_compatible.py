@@ -392,6 +392,12 @@ async def test_an_answer_ends_at_a_stop_sequence_that_the_endpoint_ignored(reply
         assert (completion.raw, completion.reasoning) == (said, "Q: or not?")
 
 
+async def test_blank_lines_before_an_answer_do_not_end_it(reply_to: Ask) -> None:
+    said = {"\n\nB\n\nC": "\n\nB", "\nQ: A?\nB": ""}
+    for content, text in said.items():
+        assert (await reply_to(chat({"content": content}), stop=("\n\n", "\nQ:"))).text == text
+
+
 async def test_a_refusal_stays_one_where_a_stop_sequence_ends_it(reply_to: Ask) -> None:
     refused = {"content": None, "refusal": "I cannot help.\n\nAsk me something else."}
     for message, finish in ((refused, "stop"), ({"content": "No.\n\nNever."}, "content_filter")):
