@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from typing_extensions import override
 
 from app.calling import GenerationParams
 from app.errors import InvalidInputError
@@ -76,6 +77,7 @@ async def test_an_answer_that_was_cut_is_not_the_whole_one(working: Services) ->
     class Refusing(Model):
         """Refuses stop sequences, as reasoning models do."""
 
+        @override
         async def _answer(self, request: Request) -> Response:
             if "stop" in await request.json():
                 error = {"code": "unsupported_parameter", "param": "stop", "message": "No."}
