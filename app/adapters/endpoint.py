@@ -144,7 +144,9 @@ class JsonEndpoint:
             status = complaint.status if complaint.status >= 400 else 502
             found = replace(self._redacted(complaint), status=status, within=reply.status)
             failure = self.failure(reply, found)
-            raise FilteredError(failure.detail) if found.is_content_filter else failure
+            if found.is_content_filter:
+                raise FilteredError(failure.detail, status=status)
+            raise failure
         try:
             return cast(dict[str, JsonValue], self._without_keys(body))
         except RecursionError as exc:
