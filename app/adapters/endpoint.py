@@ -73,6 +73,10 @@ _NAMES_A_SECRET = re.compile(r".*(?:key|token|secret|password|signature)|sig|cod
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
 
 
+class FilteredError(EndpointFaultError):
+    """A successful reply reports that a content filter refused the prompt."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JsonEndpoint:
     """One URL that receives and returns JSON.
@@ -122,7 +126,8 @@ class JsonEndpoint:
         Raises:
             MalformedAnswerError: Not a JSON object.
             AnswerTooLargeError: The object holds too many values.
-            ExamineeError: The body of a 200 reports an error.
+            FilteredError: The body of a 200 reports a content filter.
+            ExamineeError: The body of a 200 reports another error.
         """
         try:
             body = decoded(reply.body)
@@ -138,7 +143,10 @@ class JsonEndpoint:
             # An error in a successful reply counts as a server fault unless it names a status.
             status = complaint.status if complaint.status >= 400 else 502
             found = replace(self._redacted(complaint), status=status, within=reply.status)
-            raise self.failure(reply, found)
+            failure = self.failure(reply, found)
+            if found.is_content_filter:
+                raise FilteredError(failure.detail, status=status)
+            raise failure
         try:
             return cast(dict[str, JsonValue], self._without_keys(body))
         except RecursionError as exc:
@@ -356,12 +364,16 @@ def completion(
         tags=tags,
         finish=_FINISH.get(word, FinishReason.UNKNOWN),
     )
-    end = min((at for mark in stop if (at := split.text.find(mark)) >= 0), default=None)
+    # Blank lines before an answer, as they stand behind hidden reasoning, do not end it.
+    begin = len(split.text) - len(split.text.lstrip())
+    found = (split.text.find(mark, begin if mark.isspace() else 0) for mark in stop)
+    end = min((at for at in found if at >= 0), default=None)
+    is_withheld = split.finish is FinishReason.CONTENT_FILTER  # what is left may be a refusal
     return Completion(
         text=split.text[:end],
         raw=raw,
         reasoning=split.reasoning,
-        finish=split.finish if end is None else FinishReason.STOP,
+        finish=split.finish if end is None or is_withheld else FinishReason.STOP,
         tokens_in=token_count(tokens_in),
         tokens_out=token_count(tokens_out),
         latency_s=latency_s,

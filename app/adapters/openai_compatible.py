@@ -16,7 +16,13 @@ from app.adapters.base import (
     ExactRequest,
     ProbeReport,
 )
-from app.adapters.endpoint import JsonEndpoint, completion, json_endpoint, require_model
+from app.adapters.endpoint import (
+    FilteredError,
+    JsonEndpoint,
+    completion,
+    json_endpoint,
+    require_model,
+)
 from app.adapters.failures import Complaint
 from app.adapters.likelihood import (
     Likelihood,
@@ -120,7 +126,11 @@ class OpenAICompatible(ABC):
             sent = self.dialect.spoken(sampling)
             reply = await self.endpoint.post(prompt | sent)
             if reply.status < 300:
-                return await off_the_loop(reply, partial(self._answered, stop=sampling.get("stop")))
+                try:
+                    read = partial(self._answered, stop=sampling.get("stop"))
+                    return await off_the_loop(reply, read)
+                except FilteredError:
+                    return _FILTERED
             complaint = await self.endpoint.complaint(reply)
             if complaint.is_content_filter:
                 return _FILTERED

@@ -159,7 +159,7 @@ def parse_json(body: bytes) -> Any:
         raise HTTPException(400, "The body is nested too deeply.") from exc
     except ValueError as exc:  # JSONDecodeError, UnicodeDecodeError, a number of 5000 digits
         # For numbers of thousands of digits Python's message adds a hint on one of its settings.
-        what = str(exc).partition(";")[0]
+        what = str(exc).partition("; use sys.")[0]
         raise HTTPException(400, f"The body is not JSON: {what}.") from exc
     # Decoded text can only hold such characters as escapes; NUL bytes here come from UTF-16.
     if b"\\u" in body or b"\x00" in body:

@@ -107,10 +107,10 @@ def read_parameters(source: bytes | BinaryIO, *, name: str = "parameters") -> It
     """
     content = read_bytes(source, name)
     if content.startswith(PARQUET):
-        return _require_slopes(_read_parquet(content, name), name)
+        return require_slopes(_read_parquet(content, name), name)
     text = as_text(content, name)
     if text.lstrip().startswith("{"):
-        return _require_slopes(read_py_irt_parameters(text.encode(), name), name)
+        return require_slopes(read_py_irt_parameters(text.encode(), name), name)
     rows = (row for row in csv_rows(text, name) if any(map(str.strip, row[1])))
     _, header = next(rows, (0, []))
     form = _form_of(header, name)
@@ -240,8 +240,8 @@ def is_too_flat(slope: float) -> bool:
     return 0.0 < abs(slope) < SMALLEST
 
 
-def _require_slopes(bank: ItemBank, name: str) -> ItemBank:
-    """The same bank of a file without rows; refuses slopes that are too flat."""
+def require_slopes(bank: ItemBank, name: str) -> ItemBank:
+    """The same bank, which comes without rows of a file; refuses slopes that are too flat."""
     if bank.abilities is None:
         for item_id, slope in zip(bank.item_ids, bank.a.tolist(), strict=True):
             if is_too_flat(slope):

@@ -392,6 +392,35 @@ async def test_an_answer_ends_at_a_stop_sequence_that_the_endpoint_ignored(reply
         assert (completion.raw, completion.reasoning) == (said, "Q: or not?")
 
 
+async def test_blank_lines_before_an_answer_do_not_end_it(reply_to: Ask) -> None:
+    said = {"\n\nB\n\nC": "\n\nB", "\nQ: A?\nB": ""}
+    for content, text in said.items():
+        assert (await reply_to(chat({"content": content}), stop=("\n\n", "\nQ:"))).text == text
+
+
+async def test_a_refusal_stays_one_where_a_stop_sequence_ends_it(reply_to: Ask) -> None:
+    refused = {"content": None, "refusal": "I cannot help.\n\nAsk me something else."}
+    for message, finish in ((refused, "stop"), ({"content": "No.\n\nNever."}, "content_filter")):
+        completion = await reply_to(chat(message, finish), stop=("\n\n",))
+        assert completion.finish is FinishReason.CONTENT_FILTER
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Filtered.", "code": "content_filter"},
+        {"message": "Flagged.", "code": 403, "metadata": {"flagged_input": "Which ..."}},
+    ],
+)
+async def test_a_filter_that_a_successful_reply_reports_is_an_outcome(
+    reply_to: Ask, error: dict[str, Any]
+) -> None:
+    beside = chat({"content": ""}, "content_filter", error=error)
+    within = {"choices": [{"message": {"content": ""}, "finish_reason": "error", "error": error}]}
+    for body in (beside, within, {"error": error}):
+        assert (await reply_to(body)).finish is FinishReason.CONTENT_FILTER
+
+
 async def test_a_rejection_that_names_no_sampling_parameter_is_not_repeated(
     examinee_of: ExamineeOf, faults: FaultServer
 ) -> None:

@@ -103,6 +103,8 @@ NOT_JSON = [
 async def test_bytes_that_are_not_json_are_a_malformed_body(client: Client) -> None:
     for body in NOT_JSON:
         assert_problem(await raw(client, body), 400, "malformed_body")
+    twice = assert_problem(await raw(client, b'{"a;b": 1, "a;b": 2}'), 400, "malformed_body")
+    assert twice["detail"] == "The body is not JSON: the name 'a;b' stands twice in an object."
 
 
 async def test_another_media_type_than_json_is_refused(client: Client) -> None:

@@ -120,6 +120,9 @@ def test_a_metric_that_is_better_the_lower_it_is_needs_its_range() -> None:
     (turned,) = records(file, beside, metrics=("mse",), score_range=(1.0, 0.0))
     assert turned.score == 0.75
     assert [r.score for r in records(file, beside, metrics=("acc",))] == [1.0]
+    # A perplexity's sum and number of words are no score, so nothing would count the wrong way.
+    sums = lines(f"m/{SAMPLES}", [sample(metrics=["mse"], mse=[-80.5, 12])])
+    assert reasons(sums, beside) == [(1, "not_a_number")]
 
 
 def test_items_join_by_document_even_where_their_ids_are_shifted() -> None:
@@ -219,7 +222,7 @@ def inspect_json(samples: Sequence[Any]) -> SourceFile:
     ("value", "score"),
     [
         ("C", 1.0), ("I", 0.0), ("P", 0.5), ("N", 0.0), ("yes", 1.0), ("False", 0.0),
-        (True, 1.0), (0.25, 0.25), ("0.75", 0.75), (1, 1.0),
+        (True, 1.0), (0.25, 0.25), ("0.75", 0.75), (1, 1.0), (1.0000001, 1.0), (-1e-9, 0.0),
     ],
 )  # fmt: skip
 def test_inspect_values_become_scores(value: Any, score: float) -> None:
@@ -232,8 +235,8 @@ def test_inspect_values_become_scores(value: Any, score: float) -> None:
     ("value", "reason"),
     [
         (math.nan, "not_scored"), (None, "not_scored"), ("NaN", "not_scored"),
-        (7, "score_above_range"), (10**400, "score_above_range"), (-1, "score_out_of_range"),
-        (math.inf, "score_above_range"), ("good", "not_a_number"),
+        (7, "score_above_range"), (10**400, "score_out_of_range"), (-1, "score_out_of_range"),
+        (math.inf, "score_out_of_range"), ("good", "not_a_number"),
     ],
 )  # fmt: skip
 def test_other_inspect_values_are_left_out(value: Any, reason: str) -> None:
@@ -396,7 +399,7 @@ def test_a_helm_run_gives_the_means_of_its_metric() -> None:
     assert reasons(*helm(entries)) == [
         (4, "not_scored"),
         (5, "perturbed"),
-        (6, "score_above_range"),
+        (6, "score_out_of_range"),
     ]
 
 
@@ -620,10 +623,10 @@ def test_rows_of_another_kind_too_deep_or_out_of_range_are_left_out_by_row() -> 
     text = "\n".join(map(json.dumps, rows)).replace('"score": 1.0', '"score": 1e400')
     file = SourceFile.of_bytes("a.jsonl", text.encode())
     assert reasons(file) == [
-        (1, "score_above_range"),
+        (1, "score_out_of_range"),
         (2, "unreadable"),
         (3, "unreadable"),
-        (4, "score_above_range"),
+        (4, "score_out_of_range"),
     ]
 
 

@@ -288,6 +288,14 @@ async def test_an_unknown_override_is_refused(
         await sent(banks, parameters=table("q1"), **override)
 
 
+async def test_a_slope_that_gives_no_difficulty_is_refused_also_without_a_file(
+    banks: BankService,
+) -> None:
+    flat = ItemBank.from_difficulties(a=[1.0, 1e-12], b=[0.0, 1.0], item_ids=["q1", "q2"])
+    with pytest.raises(ItemBankError, match="item 'q2': expected a slope of 0, or of at least"):
+        await sent(banks, record("q1"), record("q2"), parameters=flat)
+
+
 async def test_a_version_without_any_active_item_is_refused(banks: BankService) -> None:
     with pytest.raises(InvalidInputError, match="all 2 items aside"):
         await sent(banks, parameters=table("q1", "q2", a=-1.0))

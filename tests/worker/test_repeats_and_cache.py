@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from typing_extensions import override
 
 from app.calling import GenerationParams
 from app.errors import InvalidInputError
@@ -68,6 +71,28 @@ async def test_the_second_test_makes_no_call_and_finds_the_same(working: Service
     collected = await working.collector.collect("all", Collection(bank="sums"))
     # One address, model and settings are one examinee, and each item counts once.
     assert (collected.sessions, collected.accepted) == (4, N_ITEMS)
+
+
+async def test_an_answer_that_was_cut_is_not_the_whole_one(working: Services) -> None:
+    class Refusing(Model):
+        """Refuses stop sequences, as reasoning models do."""
+
+        @override
+        async def _answer(self, request: Request) -> Response:
+            if "stop" in await request.json():
+                error = {"code": "unsupported_parameter", "param": "stop", "message": "No."}
+                return JSONResponse({"error": error}, 400)
+            return await super()._answer(request)
+
+    await sums(working)
+    model = Refusing(lambda _: "5\n\nAnswer: 4")
+    with serving(model.app) as url:
+        for stop, answer in ((("\n\n",), "5"), ((), "5\n\nAnswer: 4")):
+            endpoint = model_at(f"{url}/v1", sampling=GenerationParams(stop=stop))
+            ended = await run(working, url, {"cache": True}, endpoint=endpoint)
+            found = await closings(working, ended)
+            assert {closing.answer_text for closing in found.values()} == {answer}
+    assert len(model.calls) == 2 * N_ITEMS
 
 
 async def test_answers_on_a_withheld_bank_are_cached_for_that_bank_only(working: Services) -> None:

@@ -109,12 +109,13 @@ def read_lm_eval(
                 continue
             usual = USUAL_METRICS if choices.take_first else None
             metric = choose("metric", offered, choices.metrics, place, usual)
-            if metric in config.lower_is_better and choices.score_range[0] < choices.score_range[1]:
+            answers = list(_answers(sample, examinee, task, choices, metric, row))
+            is_turned = choices.score_range[0] > choices.score_range[1]
+            if metric in config.lower_is_better and not is_turned and any(map(_is_scored, answers)):
                 raise FileFormatError(
                     f"{place}: the lowest {metric} is the best, by the results file: give the "
                     "worst score before the best (--score-range 1 0), or choose another metric."
                 )
-            answers = list(_answers(sample, examinee, task, choices, metric, row))
             first, name = answers[0], sample.get("filter", _NO_FILTER)
             saw(
                 Seen(
@@ -195,6 +196,10 @@ def _answers(
             yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
         else:
             yield answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
+
+
+def _is_scored(answer: Recorded | LeftOut) -> bool:
+    return isinstance(answer, Recorded) and answer.score is not None
 
 
 def _sent(sample: Mapping[str, JsonValue]) -> JsonValue:

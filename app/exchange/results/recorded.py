@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -22,6 +23,8 @@ FIRST_TRIAL = 1
 OTHER_FILTER = "other_filter"
 #: Reason of a left-out row: its score is above the range, so the file is on another scale.
 ABOVE_RANGE = "score_above_range"
+#: Share of its range by which a score may lie beyond: cosines and means of single precision do.
+_ROUNDING = 1e-6
 
 
 class Recorded(NamedTuple):
@@ -230,11 +233,14 @@ def score_or_reason(value: JsonValue, row: int, choices: Choices) -> float | Lef
         return LeftOut(row, "not_a_number", f"expected a score, got {value!r:.80}")
     if value != value:
         return LeftOut(row, "not_scored", "the score is NaN")
-    if not min(lo, hi) <= value <= max(lo, hi):
+    slack = _ROUNDING * abs(hi - lo)
+    if not min(lo, hi) - slack <= value <= max(lo, hi) + slack:
         expected = f"expected a score in [{min(lo, hi):g}, {max(lo, hi):g}]"
-        reason = ABOVE_RANGE if value > max(lo, hi) else "score_out_of_range"
+        # No range has an infinite score.
+        is_above = max(lo, hi) < value <= sys.float_info.max
+        reason = ABOVE_RANGE if is_above else "score_out_of_range"
         return LeftOut(row, reason, f"{expected}, got {value!r:.40}")
-    return (value - lo) / (hi - lo)
+    return min(max((value - lo) / (hi - lo), 0.0), 1.0)
 
 
 def open_text(file: SourceFile) -> BinaryIO:

@@ -21,7 +21,7 @@ from app.exchange.files import MAX_PROBLEMS
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import ItemRow
 from app.exchange.names import match_names
-from app.exchange.parameters import bank_of_written
+from app.exchange.parameters import bank_of_written, require_slopes
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import Item, ItemOutline, NewItem
 from app.records.fields import convert
@@ -340,6 +340,7 @@ def parameters_of(request: BankImport) -> ItemBank | None:
 
     Raises:
         InvalidInputError: Both files contain parameters, or as for `bank_of_written`.
+        ItemBankError: A slope so near 0 that no difficulty follows from it.
     """
     beside = [(record.key, record.parameters) for record in request.items if record.parameters]
     bank = request.parameters
@@ -348,7 +349,9 @@ def parameters_of(request: BankImport) -> ItemBank | None:
             "Expected parameters from one place, got a parameter file and parameters beside the"
             f" items (the first at item {beside[0][0]!r})."
         )
-    return bank_of_written(beside) if beside else bank
+    if beside:
+        bank = bank_of_written(beside)
+    return None if bank is None else require_slopes(bank, "Item parameters")
 
 
 def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> MatchedParameters:

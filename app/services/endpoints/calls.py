@@ -327,8 +327,11 @@ class Cached:
             *(config.kind, exact.url, config.api_key),
             *(sorted(config.headers.items()), dict(config.options)),
         ]
-        repeat = request.repeat if isinstance(request, CompletionRequest) else 0
-        return sha256_of([_VERSION, owner(), self.realm, who, exact.body, repeat])
+        key = [_VERSION, owner(), self.realm, who, exact.body]
+        if isinstance(request, LikelihoodRequest):
+            return sha256_of([*key, 0])
+        # An answer ends at its stop sequences also where the body must not have them.
+        return sha256_of([*key, request.repeat, *(request.params or config.sampling).stop])
 
     async def _found(self, request: CompletionRequest | LikelihoodRequest) -> dict[str, Any] | None:
         """What is cached of a call's answer."""
