@@ -176,3 +176,15 @@ async def test_an_extension_that_would_ask_nothing_is_refused(services: Services
         await extend(whole.id, length(12), {})
     found = await services.sessions.list_page(PageRequest())
     assert {one.id for one in found.items} == {ended.id, whole.id}
+
+
+async def test_a_replay_on_a_larger_version_may_be_extended(services: Services) -> None:
+    await make_bank(services, "small", alike(*"abcdef"))
+    begun = await by_hand(services, length(9), bank="small")
+    whole = await answered(services, begun, lambda _: {"score": 1.0})
+    large = await make_bank(services, "large", alike(*"abcdefgh"))
+    derived = services.derived_sessions
+    replay = await derived.replay(whole.id, {}, bank_version_id=large.id, metadata={})
+    assert replay.stop_reason == whole.stop_reason == "bank_exhausted"
+    assert nothing_to_ask(replay) is None
+    assert (await derived.extend(replay.id, length(9), {})).status == "awaiting_response"
