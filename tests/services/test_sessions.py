@@ -18,6 +18,13 @@ from tests.services.sessions import answered, by_hand, length, scripted, spec
 from tests.values import not_none
 
 
+async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -> None:
+    named = scripted({"name": "kept?"}, theta=0.0)
+    with pytest.raises(InvalidInputError, match="price"):
+        await services.sessions.create(spec(endpoint=named, plan={"budget": {"usd": 1.0}}))
+    assert not (await services.endpoints.list(PageRequest())).items
+
+
 async def test_sessions_are_listed_by_status_newest_first(services: Services) -> None:
     made = [await services.sessions.create(spec()) for _ in range(3)]
     await services.sessions.cancel(made[1].id)
