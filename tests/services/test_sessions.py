@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.engine import ItemIndex, Response
-from app.errors import InvalidInputError, InvalidStateError
+from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.records.endpoints import Price
 from app.records.sessions import Plan, SessionFilter
 from app.services.container import Services
@@ -23,6 +23,13 @@ async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -
     with pytest.raises(InvalidInputError, match="price"):
         await services.sessions.create(spec(endpoint=named, plan={"budget": {"usd": 1.0}}))
     assert not (await services.endpoints.list(PageRequest())).items
+
+
+async def test_unknown_banks_and_endpoints_are_refused(services: Services) -> None:
+    with pytest.raises(NotFoundError, match="nothing"):
+        await services.sessions.create(spec(bank="nothing"))
+    with pytest.raises(NotFoundError, match="end_x"):
+        await services.sessions.create(spec(endpoint=None, endpoint_id="end_x"))
 
 
 async def test_sessions_are_listed_by_status_newest_first(services: Services) -> None:
