@@ -217,6 +217,8 @@ async def test_files_are_imported_and_the_version_read_in_every_way(client: Clie
     (item,) = items["data"]
     assert (item["key"], item["a"], item["c"]) == ("q1", 1.2, 0.25)
     assert item["b"] == pytest.approx(-0.3)
+    newest = await got(client, "/v1/banks/sums/versions/1/items?order=desc")
+    assert newest["data"][-1] == item
     rest = await client.get(f"/v1/banks/sums/versions/1/items?after={items['last_id']}")
     assert [item["key"] for item in rest.json()["data"]] == ["q2"]
     curve = await got(client, "/v1/banks/sums/versions/1/information?theta=-1:1:0.5")

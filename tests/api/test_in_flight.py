@@ -12,7 +12,16 @@ from app.printable import percent
 from app.services.banks.items import LEAST_TESTS
 from app.services.container import Services
 from app.storage.database import Database
-from tests.api.calls import an_hour_passed, answered, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import (
+    an_hour_passed,
+    answered,
+    bank_of,
+    got,
+    listing,
+    posted,
+    problem_of,
+    refusal_of,
+)
 from tests.api.conftest import Client
 
 pytestmark = pytest.mark.usefixtures("services")
@@ -306,4 +315,27 @@ async def test_an_extension_asks_what_its_test_did_not(client: Client) -> None:
     await answered(client, other["id"], *[{"score": 1.0}] * 2)
     shown = (await client.get(PATH)).json()
     assert (shown["tests"], shown["n_asked"]) == (1, 5)
+    assert [one["asked"] for one in shown["most_asked"]] == [1] * 5
+
+
+async def test_a_question_is_in_a_test_once_however_the_test_was_extended(client: Client) -> None:
+    numbers = "".join(f"q{n},1,{b},0,1\n" for n, b in enumerate((0, 1, 2, 2.2, 2.4)))
+    items = [{"id": f"q{n}", "prompt": f"{n}?", "target": "1"} for n in range(5)]
+    await bank_of(client, "few", items, numbers)
+    asked = {"bank": "few", "concurrency": 1, "preset": "ability"}
+
+    async def on(path: str, n: int, *answers: dict[str, Any]) -> str:
+        longer = await posted(client, f"{path}:extend", {"stopping": {"max_items": n}}, 202)
+        await answered(client, longer["id"], *answers)
+        return f"/v1/sessions/{longer['id']}"
+
+    right = {"score": 1.0}
+    first = await begun(client, **asked, stopping={"max_items": 3})
+    await answered(client, first.rpartition("/")[2], {"outcome": "error"}, right, right)
+    # The question that failed is asked again by the last extension, whose parent did not ask it.
+    await on(await on(first, 3, right), 5, right, right)
+    replay = await posted(client, f"{first}:replay", {}, 201)
+    await on(f"/v1/sessions/{replay['id']}", 3, right)
+    shown = await got(client, "/v1/banks/few/versions/latest/exposure")
+    assert (shown["tests"], shown["exposure_max"], shown["overlap"]) == (1, 1.0, 0.0), shown
     assert [one["asked"] for one in shown["most_asked"]] == [1] * 5

@@ -331,6 +331,8 @@ async def test_a_key_of_all_projects_works_in_a_named_one(client: Client, theirs
     empty = await posted(client, "/v1/projects", {"name": "empty"})
     assert empty["created_by"] not in (None, theirs.key_id)
     assert project["created_by"] is None  # created by no key
-    path = f"/v1/projects/{empty['id']}"
+    path, inside = f"/v1/projects/{empty['id']}", {"Sextant-Project": "empty"}
+    assert (await client.get("/v1/banks", headers=inside)).status_code == 200
     assert (await client.delete(path, headers=head)).status_code == 204
     assert (await client.get(path)).status_code == 404
+    assert (await client.get("/v1/banks", headers=inside)).status_code == 404

@@ -111,6 +111,8 @@ async def test_items_and_parameters_make_a_version(
     assert asked[1].content == items[0].content
     assert asked[1].scorer == ScorerSpec("exact")
     assert asked[0].scorer == ScorerSpec("numeric", {"abs_tol": 0.1})
+    with pytest.raises(NotFoundError, match="9"):
+        await versions.items_at(loaded, [0, 9])
     test = await versions.adaptive_test(loaded, Design.from_dict({}))
     assert test is await versions.adaptive_test(loaded, Design.from_dict({}))
     assert loaded is await versions.load(loaded.id)

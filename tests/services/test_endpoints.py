@@ -85,6 +85,26 @@ async def test_calls_of_one_process_share_a_look_whether_their_endpoint_has_chan
     assert len(looks) <= 1
 
 
+async def test_changes_by_another_process_are_seen_at_the_start_and_within_a_second(
+    endpoints: EndpointService, settings: Settings, database: Database
+) -> None:
+    other = EndpointService(database, SecretBox(settings), endpoints._transport, endpoints._guard)
+    created = await endpoints.create(spec())
+    first = await endpoints.ready(created.id)
+    assert await endpoints.renewed(first) is first
+
+    await other.update(created.id, EndpointChange(api_key="sk-second"), expected_revision=1)
+    second = await endpoints.ready(created.id)
+    assert second.config.api_key == "sk-second"
+    assert await endpoints.renewed(second) is second  # not an older state that was kept
+
+    await other.update(created.id, EndpointChange(api_key="sk-third"), expected_revision=2)
+    kept = endpoints._recent._kept
+    kept.expire(kept.timer() + 1.0)
+    for held in (first, second):
+        assert (await endpoints.renewed(held)).config.api_key == "sk-third"
+
+
 async def test_an_endpoint_without_a_name_is_found_by_id_only(endpoints: EndpointService) -> None:
     unnamed = await endpoints.create(spec(name=None))
     await endpoints.create(spec(name=None))

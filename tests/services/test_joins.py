@@ -18,6 +18,7 @@ from app.reports.version.page import render, summary
 from app.services.banks import joins
 from app.services.banks.joins import JoinChecks, JoinLook
 from app.services.container import Services
+from tests.databases import executed
 from tests.services.banks import make_bank, spread
 from tests.services.calibrations import imported
 from tests.services.sessions import answered, by_hand, length
@@ -186,6 +187,14 @@ async def test_unparseable_answers_tell_nothing_of_a_join(services: Services) ->
     )
     check = (await services.joins.look("right")).check
     assert (check.n_examinees, check.n_answers) == (0, 0)
+
+
+async def test_cached_answers_tell_nothing_new_of_a_join(services: Services) -> None:
+    await banks_of(services)
+    await answered(services, await by_hand(services, length(10), bank="right"))
+    cached = """UPDATE administrations SET method = '{"cached": {}}' WHERE step <= 4"""
+    await executed(services.database, cached)
+    assert (await services.joins.look("right")).check.n_answers == 6
 
 
 async def test_answers_on_a_lent_bank_bear_on_their_project_alone(services: Services) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.engine import ItemIndex, Response
-from app.errors import InvalidInputError, InvalidStateError
+from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.records.endpoints import Price
 from app.records.sessions import Plan, SessionFilter
 from app.services.container import Services
@@ -16,6 +16,20 @@ from app.storage.paging import PageRequest
 from tests.services.banks import alike, make_bank, question
 from tests.services.sessions import answered, by_hand, length, scripted, spec
 from tests.values import not_none
+
+
+async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -> None:
+    named = scripted({"name": "kept?"}, theta=0.0)
+    with pytest.raises(InvalidInputError, match="price"):
+        await services.sessions.create(spec(endpoint=named, plan={"budget": {"usd": 1.0}}))
+    assert not (await services.endpoints.list(PageRequest())).items
+
+
+async def test_unknown_banks_and_endpoints_are_refused(services: Services) -> None:
+    with pytest.raises(NotFoundError, match="nothing"):
+        await services.sessions.create(spec(bank="nothing"))
+    with pytest.raises(NotFoundError, match="end_x"):
+        await services.sessions.create(spec(endpoint=None, endpoint_id="end_x"))
 
 
 async def test_sessions_are_listed_by_status_newest_first(services: Services) -> None:
@@ -176,3 +190,15 @@ async def test_an_extension_that_would_ask_nothing_is_refused(services: Services
         await extend(whole.id, length(12), {})
     found = await services.sessions.list_page(PageRequest())
     assert {one.id for one in found.items} == {ended.id, whole.id}
+
+
+async def test_a_replay_on_a_larger_version_may_be_extended(services: Services) -> None:
+    await make_bank(services, "small", alike(*"abcdef"))
+    begun = await by_hand(services, length(9), bank="small")
+    whole = await answered(services, begun, lambda _: {"score": 1.0})
+    large = await make_bank(services, "large", alike(*"abcdefgh"))
+    derived = services.derived_sessions
+    replay = await derived.replay(whole.id, {}, bank_version_id=large.id, metadata={})
+    assert replay.stop_reason == whole.stop_reason == "bank_exhausted"
+    assert nothing_to_ask(replay) is None
+    assert (await derived.extend(replay.id, length(9), {})).status == "awaiting_response"

@@ -279,8 +279,8 @@ class SessionRead(WorkRead):
     precision_reached: bool | None
     """Whether the result is as precise as `se` and `score_margin` ask; null if neither is set."""
     nothing_to_ask: str | None
-    """Why `:extend` to more items would ask nothing; null if it would ask some, or until the
-    end."""
+    """Why `:extend` to more items would ask nothing, whatever its budget, time and goals; null if
+    it would ask some, or until the end."""
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None

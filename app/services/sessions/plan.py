@@ -207,8 +207,10 @@ def nothing_to_ask(ended: SessionRecord) -> str | None:
     if ended.relation == RESCORE:
         return f"It scores {ended.parent_id} again: extend that one, and rescore the result."
     figures = ended.summary
-    asked, errors = figures["progress"]["items"], figures["outcomes"]["error"]
-    kept, is_whole = asked - errors, ended.stop_reason == StopReason.BANK_EXHAUSTED
+    errors = figures["outcomes"]["error"]
+    kept = figures["progress"]["items"] - errors
+    # A replay has the reason of its parent, which may have asked a smaller version.
+    is_whole = ended.stop_reason == StopReason.BANK_EXHAUSTED and ended.relation != "replay"
     if kept >= ended.provenance["n_items"] or (is_whole and not errors):
         return f"All {kept:,} questions that may be asked were asked."
     limits = FailureLimits.model_validate(ended.design.get("failures", {}))

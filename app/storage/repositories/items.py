@@ -246,23 +246,26 @@ class ItemUseRepository(Repository):
         }
 
     async def _asked_again(self, version_id: str) -> dict[int, int]:
-        """How often an item was asked by several extensions of one test, without the first time."""
-        begun = SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None)
-        family = (
-            select(SessionRow.id, SessionRow.id.label("test")).where(*begun).cte(recursive=True)
-        )
+        """How often an item was asked in tests that asked it before.
+
+        Extensions of one test each ask it anew, as does one whose parent left it out as failed.
+        """
         longer, given = aliased(SessionRow), AdministrationRow
+        family = (
+            select(SessionRow.id, SessionRow.id.label("test"))
+            .where(SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None))
+            .where(select(longer).where(longer.parent_id == SessionRow.id).exists())
+            .cte(recursive=True)
+        )
         family = family.union_all(
-            select(longer.id, family.c.test)
-            .join(family, longer.parent_id == family.c.id)
-            .where(longer.relation == "extend")
+            select(longer.id, family.c.test).join(family, longer.parent_id == family.c.id)
         )
         n_again = func.count() - func.count(family.c.test.distinct())
         query = (
             select(given.position, n_again.label("n"))
             .join(SessionRow, SessionRow.id == given.session_id)
             .join(family, family.c.id == SessionRow.id)
-            .where(SessionRow.parent_id.is_not(None), _is_new())
+            .where(SessionRow.bank_version_id == version_id, _is_new())
             .group_by(given.position)
         )
         return {row.position: row.n for row in await self._db.execute(query)}
