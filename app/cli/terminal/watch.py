@@ -404,7 +404,8 @@ def further(session: Session) -> str | None:
             from app.engine.prediction.sample_size import items_for  # loads numpy
 
             total = session.headline.n_items
-            most = items_for(margin / 2, reached=(hi - lo) / 2, n_asked=asked, n_items=total)
+            needed = items_for(margin / 2, reached=(hi - lo) / 2, n_asked=asked, n_items=total)
+            most = needed if needed > asked else most  # fewer: it asks of other tags, too
     return f"sextant sessions extend {session.id}{goal} --max-items {min(most, n_items)}"
 
 
