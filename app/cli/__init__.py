@@ -81,7 +81,7 @@ _GROUPS = frozenset(
 
 
 #: What click says of a date in another form, and what is said instead.
-_NO_DATE = re.compile(r"^('.*') does not match the formats .*", re.DOTALL)
+_NO_DATE = re.compile(r"^(.*) does not match the formats .*", re.DOTALL)
 _A_DATE = r"expected a date such as 2030-01-31, or a time such as 2030-01-31T12:00:00, got \1"
 
 

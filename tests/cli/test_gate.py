@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from starlette.responses import PlainTextResponse
 
+from app.cli.gating.judging import reports_of
 from app.cli.terminal.replies import Baseline
 from app.demo.model_server import create_model_server
+from app.errors import InvalidInputError
 from app.records.gates import BASELINE_LIMITS
 from tests.cli.shell import done, refused, sextant
 from tests.servers import serving
@@ -288,6 +290,11 @@ def test_faults_of_a_policy_are_reported_with_their_place(
     assert error.tag == "error"
     assert words in " ".join((error.get("message") or "").split())
     assert comment.read_text().startswith("<!-- sextant gate -->\n### ⚠️ error\n")
+
+
+def test_the_reports_of_an_error_say_a_fault_once() -> None:
+    xml, comment = reports_of(InvalidInputError.at("--threshold", "--threshold: got nan."))
+    assert (xml.count(b"got nan"), comment.count("got nan")) == (1, 1)
 
 
 def test_a_baseline_passes_the_tolerance_that_it_tells() -> None:

@@ -201,7 +201,16 @@ def test_half_a_margin_is_advised_with_the_questions_that_it_takes() -> None:
     # A quarter of the variance: that of n questions of N is proportional to N / n - 1.
     most = math.ceil(n_items / (1 + (n_items / asked - 1) / 4))
     assert told == f"sextant sessions extend {SESSION['id']} --margin 5 --max-items {most}"
-    for over in ({"nothing_to_ask": "All were asked."}, {"stop_reason": "time_limit"}):
+    of_tags = {"headline": SESSION["headline"] | {"n_items": asked - 5}}
+    told = further(Session.model_validate(SESSION | ended | of_tags))
+    assert told == f"sextant sessions extend {SESSION['id']} --margin 5 --max-items {2 * asked}"
+    for over in (
+        {"nothing_to_ask": "All were asked."},
+        {"stop_reason": "time_limit"},
+        # An extension would ask again what failed, and a policy's test without end.
+        {"stop_reason": "bank_exhausted"},
+        {"stop_reason": "max_items", "progress": {"items": n_items, "scored": n_items - 1}},
+    ):
         assert further(Session.model_validate(SESSION | ended | over)) is None
 
 

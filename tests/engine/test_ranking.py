@@ -10,7 +10,8 @@ from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, 
 from app.engine.bank import FloatArray
 from app.engine.prediction.ability import Stated
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
+from app.engine.prediction.p_irt import Prediction
+from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState, Verdict
 from app.engine.ranking.ranks import Look, ranks_of
 from app.engine.ranking.rules import Metric, RankingBudget, RankingDecision, RankingRules
 from app.engine.ranking.simulation import kendall_tau, simulate_ranking
@@ -444,6 +445,25 @@ def test_scores_are_held_apart_by_the_sides_of_their_intervals_that_face_each_ot
     assert (pair.above, pair.below, pair.decided) == (0, 1, False)
     z = 1.959964 * (told.value - known) / (told.value - told.lo)
     assert pair.p_above == pytest.approx(float(norm.cdf(z)))
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_score_that_may_still_fall_does_not_equal_a_known_one(known: int) -> None:
+    class Highest:
+        def predict(self, *_: object) -> Prediction:
+            return Prediction(value=1.0, lo=0.7, hi=1.0, method="p-irt")
+
+    test = Design.from_dict({"stopping": {"score_margin": None}}).build(BANK.take(np.arange(8)))
+    rules = RankingRules(metric=Metric.SCORE, min_items=5, max_items=8)
+    tests = (replace(test, predictor=Highest()),) * 2
+    rank = Ranking(tests=tests, rules=rules, budget=RankingBudget(items=16))
+    state = rank.start()
+    for member in range(2):
+        for item in map(ItemIndex, range(8 if member == known else 5)):
+            state = rank.administer(state, member, item)
+            state = rank.tell(state, member, Response(item, 1.0))
+    (pair,) = rank.ranks(state).pairs
+    assert rank.verdict(state, pair) is Verdict.OPEN
 
 
 def test_kendalls_tau_of_a_measure_with_ties_is_tau_b() -> None:

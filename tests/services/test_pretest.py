@@ -18,7 +18,7 @@ from app.pages.rendering import fragment
 from app.records.banks import BankSpec
 from app.records.fields import interval
 from app.records.gates import GateSpec
-from app.records.sessions import Closing, Provenance, SessionRecord
+from app.records.sessions import Closing, Examinee, Provenance, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.results.leaderboards import _board
@@ -29,6 +29,7 @@ from app.services.sessions.report import SessionFormat
 from app.services.visibility import View
 from app.storage.paging import PageRequest
 from tests.services import sessions
+from tests.services.banks import alike, make_bank, question
 from tests.services.living import BANK, living_bank
 from tests.services.sessions import by_hand, figures_of, length, played, replayed, run_of, tell
 from tests.values import not_none
@@ -85,14 +86,14 @@ async def test_gates_pages_and_files_say_what_a_score_excludes(services: Service
     assert told.count(left_out) == 1  # of the score, not of the ability
     assert "whole" not in live + told
 
-    assert left_out in str(scores_left_out([session]))
+    assert left_out in str(scores_left_out([session], {}))
     smaller: Provenance = {**session.provenance, "n_items": 7}
     other = replace(session, provenance=smaller)
-    assert "were 7 to" in str(scores_left_out([session, other]))
+    assert "were 7 to" in str(scores_left_out([session, other], {}))
     complete = replace(session, provenance={**session.provenance, "n_uncalibrated": 0})
-    assert scores_left_out([complete, complete]) is None
+    assert scores_left_out([complete, complete], {}) is None
     fewer: Provenance = {**complete.provenance, "n_items": 7}
-    assert "were 7 to" in str(scores_left_out([complete, replace(complete, provenance=fewer)]))
+    assert "were 7 to" in str(scores_left_out([complete, replace(complete, provenance=fewer)], {}))
 
 
 async def test_a_leaderboard_decides_nothing_between_scores_of_different_questions(
@@ -107,13 +108,30 @@ async def test_a_leaderboard_decides_nothing_between_scores_of_different_questio
         return replace(session, summary=summary, provenance=provenance)
 
     def ranges(*sessions: SessionRecord) -> list[tuple[int, int]]:
-        entries = _board("scale", sessions, {}, "score", 0.95).entries
+        entries = _board("scale", sessions, {}, {}, "score", 0.95).entries
         return [(entry.rank_lo, entry.rank_hi) for entry in entries]
 
     assert ranges(scored(0.9, 24), scored(0.5, 24)) == [(1, 1), (2, 2)]
     assert ranges(scored(0.9, 24), scored(0.5, 36)) == [(1, 2), (1, 2)]
     apart = ranges(scored(0.9, 24), scored(0.5, 36), scored(0.1, 24))
     assert apart == [(1, 2), (1, 3), (2, 3)]
+
+
+async def test_a_leaderboard_notices_questions_that_were_exchanged(services: Services) -> None:
+    keys = [f"q{n}" for n in range(20)]
+    for asked in (keys, [*keys[:-1], "other"]):
+        items = [question(key) for key in asked]
+        await make_bank(services, "swapped", alike(*asked), items, scale="old")
+        for right in (0.0, 1.0) if asked is keys else (1.0,):
+            examinee = Examinee(name=f"{asked[-1]} {right}")
+            session = await by_hand(services, length(15), bank="swapped", examinee=examinee)
+            await sessions.answered(services, session, lambda _, told=right: {"score": told})
+    board = (await services.leaderboards.of_bank("swapped")).board
+    ranks = {
+        not_none(one.session.examinee).name: (one.rank_lo, one.rank_hi) for one in board.entries
+    }
+    assert ranks == {"other 1.0": (1, 3), "q19 1.0": (1, 2), "q19 0.0": (2, 3)}
+    assert "which were not always the same 20: scores of different" in (board.caution or "")
 
 
 async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: Services) -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from app.cli.gating.policy import Policy, Rule
 from app.cli.servers.connection import path_of
 from app.cli.servers.options import is_missing
-from app.cli.terminal.console import JsonObject, money, show_warning
+from app.cli.terminal.console import JsonObject, faults_of, money, show_warning
 from app.cli.terminal.replies import Baseline, Session
 from app.cli.terminal.watch import LONGER, asks_more, further
 from app.errors import InvalidInputError, SextantError
@@ -321,8 +321,7 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
 
 def reports_of(error: SextantError) -> tuple[bytes, str]:
     """JUnit's XML and the Markdown comment of a gate that could not be asked."""
-    faults = [f"{one.pointer}: {one.detail}" for one in error.problems]
-    text = printable("\n".join([error.detail, *faults]))
+    text = printable("\n".join([error.detail, *faults_of(error)]))
     suite = ET.Element("testsuite", name=_SUITE, tests="1", failures="0", errors="1", skipped="0")
     case = ET.SubElement(suite, "testcase", classname="sextant", name="gate", time="0")
     ET.SubElement(case, "error", message=text, type="error")

@@ -106,14 +106,18 @@ def show_error(error: SextantError) -> None:
     if (missing := _MISSING.match(error.detail)) is not None:
         hint = f" `sextant {_LISTS[missing[1]]}` lists all there are."
     err.say(f"Error: {error.detail}{hint}", style="red")
+    for fault in faults_of(error):
+        err.say(f"  {fault}")
+
+
+def faults_of(error: SextantError) -> list[str]:
+    """Lines about the places that an error names, as far as its message has no room for them."""
     only = error.problems[0] if len(error.problems) == 1 else None
     if only is not None and only.detail.rstrip(".") in error.detail:
-        return  # the message lists them already
-    for problem in error.problems[:MAX_PROBLEMS_SHOWN]:
-        err.say(f"  {problem.pointer}: {problem.detail}")
-    hidden = len(error.problems) - MAX_PROBLEMS_SHOWN
-    if hidden > 0:
-        err.print(f"  ... and {hidden} more")
+        return []  # the message lists them already
+    shown, hidden = error.problems[:MAX_PROBLEMS_SHOWN], len(error.problems) - MAX_PROBLEMS_SHOWN
+    more = [f"... and {hidden} more"] if hidden > 0 else []
+    return [*(f"{problem.pointer}: {problem.detail}" for problem in shown), *more]
 
 
 def show_warning(text: str) -> None:

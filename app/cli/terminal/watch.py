@@ -214,8 +214,9 @@ def _short(text: str, width: int = 24) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-#: Stop reasons that more items do not lift.
-_SPENT = frozenset({"budget_exhausted", "time_limit"})
+#: Stop reasons that more items do not lift. Where a bank is exhausted, an extension would ask again
+#: what ended in an error, perhaps with the same error time after time.
+_SPENT = frozenset({"budget_exhausted", "time_limit", "bank_exhausted"})
 #: Factor by which an extension lengthens a test.
 LONGER = 2
 
@@ -385,8 +386,9 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
 
 
 def asks_more(session: Session) -> bool:
-    """Whether an ended session would ask more if it were extended to more items."""
-    return session.nothing_to_ask is None and session.stop_reason not in _SPENT
+    """Whether an ended session would ask further items if it were extended to more."""
+    is_left = session.progress.items < session.bank.n_items
+    return is_left and session.nothing_to_ask is None and session.stop_reason not in _SPENT
 
 
 def further(session: Session) -> str | None:
@@ -402,7 +404,8 @@ def further(session: Session) -> str | None:
             from app.engine.prediction.sample_size import items_for  # loads numpy
 
             total = session.headline.n_items
-            most = items_for(margin / 2, reached=(hi - lo) / 2, n_asked=asked, n_items=total)
+            needed = items_for(margin / 2, reached=(hi - lo) / 2, n_asked=asked, n_items=total)
+            most = needed if needed > asked else most  # fewer: it asks of other tags, too
     return f"sextant sessions extend {session.id}{goal} --max-items {min(most, n_items)}"
 
 

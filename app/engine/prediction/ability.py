@@ -59,7 +59,7 @@ class Stated:
         middle: Estimate less its bias.
         own: Standard error without that of the bias; infinite where nothing is known.
         sides: Standard errors towards lower and higher values where they differ, as of a score near
-            0 or 1, or with answers that have no score; None: both are `own`.
+            0 or 1, or with answers that have no score; `own` is the larger one. None: alike.
         bias_se: Standard error of the bias.
         bias_of: Source of the bias: the bank's adjustment, and whether it is the one of the
             stronger examinees. Abilities with the same source share the error. None without bias.
@@ -90,13 +90,17 @@ class Stated:
         else:
             bias_se = math.hypot(self.bias_se, other.bias_se)
         estimate = self.theta - other.theta
-        down, up = (self, other) if estimate > 0.0 else (other, self)
-        facing = (down.sides or (down.own,))[0], (up.sides or (up.own,))[-1]
         return Gap(
             estimate=estimate,
             middle=self.middle - other.middle,
-            sd=math.hypot(*facing, bias_se),
+            sd=math.hypot(self.towards(-estimate), other.towards(estimate), bias_se),
         )
+
+    def towards(self, direction: float) -> float:
+        """Standard error on the side of higher values, or of lower ones if `direction` is < 0."""
+        if self.sides is None or direction == 0.0:  # between equal values either side may count
+            return self.own
+        return self.sides[direction > 0.0]
 
     def after(self, times: float) -> "Stated":
         """The ability after `times` as many answers of the same information."""

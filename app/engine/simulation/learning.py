@@ -247,7 +247,8 @@ def _errors(
                 for one, at in zip(rows, position, strict=True)
             ]
             half = [
-                one.half * told.at(one.answers, one.half, one.estimate.theta, one.place)
+                one.half
+                * math.hypot(*told.parts(one.answers, one.half, one.estimate.theta, one.place))
                 for one in rows
             ]
             errors.append(
@@ -292,7 +293,7 @@ def _unplaced_error(
         # Only within one sd of the mean, where neither growth nor bias widens the interval.
         amid = distance(sample.position(theta, one.place)) == 0.0
         if is_open and amid and one.has_width:
-            factor = stretch.at(one.answers, one.half, theta)
+            factor, _ = stretch.parts(one.answers, one.half, theta)
             needed = one.needed(stretch.bias_at(theta))
             missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
     quantile = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0

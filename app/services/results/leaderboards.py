@@ -143,13 +143,15 @@ class LeaderboardService:
             found = await uow.banks.find(bank)
             version = await uow.versions.find(found)
             present = list(filter(wanted.takes, await uow.sessions.present_results(found.id)))
-            taught = await uow.versions.learned({record.bank_version_id for record in present})
+            versions = {record.bank_version_id for record in present}
+            taught = await uow.versions.learned(versions)
+            lists = await uow.versions.counted(versions) if len(versions) > 1 else {}
         scales: dict[str, list[SessionRecord]] = {version.scale: []}
         for record in present:
             scales.setdefault(record.provenance["scale"], []).append(record)
         learned = {key: correction_in(known) for key, known in taught.items()}
         board, *others = [
-            await asyncio.to_thread(_board, scale, rows, learned, metric, confidence)
+            await asyncio.to_thread(_board, scale, rows, learned, lists, metric, confidence)
             for scale, rows in scales.items()
         ]
         return Leaderboard(
@@ -161,10 +163,14 @@ def _board(
     scale: str,
     records: Sequence[SessionRecord],
     learned: Mapping[str, IntervalCorrection | None],
+    lists: Mapping[str, str],
     metric: str,
     confidence: float,
 ) -> Board:
-    """Results on one scale; `learned` maps ids of bank versions to interval corrections."""
+    """Results on one scale.
+
+    `learned` maps ids of bank versions to interval corrections, `lists` to digests of questions.
+    """
     known: list[tuple[SessionRecord, Result]] = []
     unranked: list[Unranked] = []
     for record in records:
@@ -178,14 +184,16 @@ def _board(
     if not known:
         return Board(scale=scale, entries=(), unranked=tuple(unranked))
     ranks = (
-        _by_score(known, confidence) if metric == SCORE else _by_ability(known, learned, confidence)
+        _by_score(known, lists, confidence)
+        if metric == SCORE
+        else _by_ability(known, learned, confidence)
     )
     compared = [record for record, _ in known]
     cautions = (
         misjoined(compared),
         apart(compared),
         left_unmarked(compared, is_score=metric == SCORE),
-        scores_left_out(compared),
+        scores_left_out(compared, lists),
     )
     group_of = {place: nth for nth, group in enumerate(ranks.groups, 1) for place in group}
     return Board(
@@ -205,10 +213,13 @@ def _board(
     )
 
 
-def _by_score(known: Sequence[tuple[SessionRecord, Result]], confidence: float) -> WeakOrder:
+def _by_score(
+    known: Sequence[tuple[SessionRecord, Result]], lists: Mapping[str, str], confidence: float
+) -> WeakOrder:
     scores = [score for _, result in known if (score := measured_score(result)) is not None]
     # Later versions of a scale may count other questions, whose scores cannot be compared.
-    counted = np.array([counted_in(record) for record, _ in known])
+    about = [counted_in(record, lists) for record, _ in known]
+    counted = np.array([about.index(one) for one in about])
     is_above = scores_above(scores, confidence=confidence) & (counted[:, None] == counted)
     return weak_order([score.value for score in scores], is_above)
 

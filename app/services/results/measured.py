@@ -204,20 +204,26 @@ def misjoined(sessions: Sequence[SessionRecord]) -> str | None:
     return found.get("broken") or found.get("doubtful")
 
 
-def counted_in(session: SessionRecord) -> int:
-    """Number of questions that a session's score of the whole bank covers."""
-    return session.provenance["n_items"] + session.provenance.get("n_never_asked", 0)
+def counted_in(session: SessionRecord, lists: Mapping[str, str]) -> tuple[int, str | None]:
+    """Number and list of the questions that a session's score of the whole bank covers.
+
+    `lists` has a digest of the questions of each bank version, where these may differ.
+    """
+    told = session.provenance
+    return told["n_items"] + told.get("n_never_asked", 0), lists.get(session.bank_version_id)
 
 
-def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
+def scores_left_out(sessions: Sequence[SessionRecord], lists: Mapping[str, str]) -> str | None:
     """Caution that scores exclude questions of the bank, or cover different ones; else None."""
     left_out = max((one.provenance.get("n_uncalibrated", 0) for one in sessions), default=0)
-    counted = sorted(set(map(counted_in, sessions)))
+    counted = {counted_in(one, lists) for one in sessions}
     if len(counted) < 2:
         return uncounted(left_out)
+    least, most = (end(n for n, _ in counted) for end in (min, max))
+    shown = f"{least:,} to {most:,}" if least < most else f"not always the same {most:,}"
     return (
-        f"Scores cover the calibrated questions, which were {counted[0]:,} to {counted[-1]:,}: "
-        "scores of different questions cannot be compared."
+        f"Scores cover the calibrated questions, which were {shown}: scores of different questions "
+        "cannot be compared."
     )
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from sqlalchemy import func, literal_column, select, text, update
-from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 
 from app.acting import owner
 from app.errors import NotFoundError
@@ -127,6 +127,19 @@ class VersionRepository(Repository):
             BankVersionRow.id.in_(version_ids)
         )
         return {key: {"interval_correction": part} for key, part in await self._db.execute(query)}
+
+    async def counted(self, version_ids: Collection[str]) -> dict[str, str]:
+        """Version id to a digest of its calibrated items, in their order, which scores cover."""
+        items = func.string_agg(
+            VersionItemRow.item_id,
+            aggregate_order_by(literal_column("','"), VersionItemRow.position),
+        )
+        query = (
+            select(VersionItemRow.version_id, func.md5(items).label("digest"))
+            .where(VersionItemRow.version_id.in_(version_ids), VersionItemRow.status != PRETEST)
+            .group_by(VersionItemRow.version_id)
+        )
+        return {row.version_id: row.digest for row in await self._db.execute(query)}
 
     async def columns(self, version_id: str) -> VersionColumns:
         """The calibrated items of a version as columns."""
