@@ -51,7 +51,7 @@ def namesakes(sessions: Mapping[str, Called]) -> dict[str, list[str]]:
     }
 
 
-def told_apart(names: Mapping[str, str]) -> dict[str, str]:
+def distinct_names(names: Mapping[str, str]) -> dict[str, str]:
     """Id -> name, with the id where another has the name, as a bank may after a deletion."""
     n_of = Counter(names.values())
     return {one: name if n_of[name] == 1 else f"{name} ({one})" for one, name in names.items()}

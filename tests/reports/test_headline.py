@@ -13,7 +13,7 @@ from app.records.figures import EstimateFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import Headline, dollars, headline_lines, lost_answers, missed_margin
 from app.reports.headline import headline_of
-from app.reports.namesakes import told_apart
+from app.reports.namesakes import distinct_names
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
@@ -245,5 +245,5 @@ async def test_a_report_says_what_would_reach_the_margin(services: Services) -> 
 
 
 def test_banks_of_one_name_are_told_apart_by_their_ids() -> None:
-    told = told_apart({"bnk_1": "exam", "bnk_2": "demo", "bnk_3": "exam"})
+    told = distinct_names({"bnk_1": "exam", "bnk_2": "demo", "bnk_3": "exam"})
     assert told == {"bnk_1": "exam (bnk_1)", "bnk_2": "demo", "bnk_3": "exam (bnk_3)"}

@@ -12,7 +12,7 @@ from app.cli.terminal.options import YesOption, confirm
 from app.cli.terminal.replies import Baseline, Session, read_all
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
-from app.reports.namesakes import told_apart
+from app.reports.namesakes import distinct_names
 
 app = typer.Typer(no_args_is_help=True)
 baselines = typer.Typer(no_args_is_help=True)
@@ -91,7 +91,7 @@ def list_baselines() -> None:
     """List baselines by name."""
     found = listed("/v1/baselines")
     rows = read_all(Baseline, found)
-    banks = told_apart({one.bank_version_id: one.bank for one in rows})
+    banks = distinct_names({one.bank_version_id: one.bank for one in rows})
     tell_list(
         Baseline,
         found,

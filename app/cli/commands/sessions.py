@@ -36,7 +36,7 @@ from app.errors import InvalidInputError
 from app.printable import percent
 from app.records.sessions import SessionState
 from app.reports.figures import is_surprising
-from app.reports.namesakes import namesakes, told_apart
+from app.reports.namesakes import distinct_names, namesakes
 from sextant_client import AsyncSextant
 from sextant_client.models import Interval, Model
 
@@ -85,7 +85,7 @@ def list_sessions(
     found = asked(read)
     rows = read_all(_ListedSession, found)
     apart = namesakes({one.id: one.called for one in rows})
-    banks = told_apart({one.bank_id: one.bank for one in rows})
+    banks = distinct_names({one.bank_id: one.bank for one in rows})
 
     def named(one: _ListedSession) -> str:
         traits = ", ".join(apart.get(one.id, []))

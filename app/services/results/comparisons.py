@@ -11,7 +11,7 @@ from app.engine.inference.comparison import Difference, paired
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
 from app.records.figures import ExtrapolationFigures, LatencyFigures
 from app.records.sessions import Administration, SessionRecord
-from app.reports.namesakes import told_apart
+from app.reports.namesakes import distinct_names
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
@@ -119,7 +119,7 @@ class ComparisonService:
             roots = await uow.sessions.roots([first, second])
         records, sides = [one.record, other.record], (one.measured, other.measured)
         versions = [side.version for side in sides]
-        banks = told_apart({one.bank_id: one.bank_name for one in versions})
+        banks = distinct_names({one.bank_id: one.bank_name for one in versions})
         asked = " and ".join(f"version {one.number} of {banks[one.bank_id]!r}" for one in versions)
         apart_by_scale = (
             f"The abilities are on different scales, of {asked}: link the banks' versions, or "

@@ -179,24 +179,22 @@ class Failures:
                 f"{self._unmarked} answers in a row could not be scored; the last "
                 f"({last.error_code}): {_reason(last)} {_SCORER} {advice.scorer}"
             )
+        elif found := _too_many(self._limits, closed=closed, scored=scored, parsed=parsed):
+            detail = f"{found} {advice.answers}"
         else:
-            return _too_many(self._limits, advice, closed=closed, scored=scored, parsed=parsed)
+            return None
         return Stop(StopReason.TOO_MANY_FAILURES, detail)
 
 
-def _too_many(
-    limits: FailureLimits, advice: Advice, *, closed: int, scored: int, parsed: int
-) -> Stop | None:
-    """The stop of a session of which too large a share could not be scored; else None."""
+def _too_many(limits: FailureLimits, *, closed: int, scored: int, parsed: int) -> str | None:
+    """That too large a share of a session could not be scored; else None."""
     failed = closed - scored
     if limits.exceeded(failed, closed):
         share = f"{100 * limits.max_share:g} %"
-        detail = f"{failed} of {closed} answers could not be scored (limit {share})."
-    elif not parsed and closed >= ITEMS_TO_PARSE_ONE and limits.exceeded(closed, closed):
-        detail = f"None of {closed} answers could be parsed."
-    else:
-        return None
-    return Stop(StopReason.TOO_MANY_FAILURES, f"{detail} {advice.answers}")
+        return f"{failed} of {closed} answers could not be scored (limit {share})."
+    if not parsed and closed >= ITEMS_TO_PARSE_ONE and limits.exceeded(closed, closed):
+        return f"None of {closed} answers could be parsed."
+    return None
 
 
 def nothing_to_ask(ended: SessionRecord) -> str | None:
@@ -215,8 +213,8 @@ def nothing_to_ask(ended: SessionRecord) -> str | None:
         return f"All {kept:,} questions that may be asked were asked."
     limits = FailureLimits.model_validate(ended.design.get("failures", {}))
     scored, parsed = figures["progress"]["scored"], figures["outcomes"]["scored"]
-    stop = _too_many(limits, Advice.on(ended), closed=kept, scored=scored, parsed=parsed)
-    return None if stop is None else stop.detail
+    found = _too_many(limits, closed=kept, scored=scored, parsed=parsed)
+    return found and f"{found} {Advice.on(ended).answers}"
 
 
 def _reason(closing: Closing) -> str:
