@@ -135,7 +135,7 @@ def headline_lines(headline: Headline) -> list[str]:
     is_part = lo is not None and headline.asked < headline.n_askable
     spent = []
     if is_part:
-        calls = 100 * headline.asked / headline.n_askable
+        calls = min(100 * headline.asked / headline.n_askable, 99.9)  # not all of them
         spent.append(f"{calls:.{'1f' if calls > 99 else '2g'}} % of the calls")
     if headline.usd is not None and headline.usd_all and is_part:
         spent.append(f"{dollars(headline.usd)} instead of {dollars(headline.usd_all)}")

@@ -204,6 +204,8 @@ def test_half_a_margin_is_advised_with_the_questions_that_it_takes() -> None:
     of_tags = {"headline": SESSION["headline"] | {"n_items": asked - 5}}
     told = further(Session.model_validate(SESSION | ended | of_tags))
     assert told == f"sextant sessions extend {SESSION['id']} --margin 5 --max-items {2 * asked}"
+    finer = {"headline": SESSION["headline"] | {"interval": interval(0.58, 0.62)}}
+    assert " --margin 1 " in str(further(Session.model_validate(SESSION | ended | finer)))
     for over in (
         {"nothing_to_ask": "All were asked."},
         {"stop_reason": "time_limit"},

@@ -94,9 +94,10 @@ def test_questions_of_other_tags_are_not_counted_among_those_of_the_score() -> N
     assert missed_margin(0.001, short, lost, "ses_1") == "±3.9 points, not ±0.1"
 
 
-def test_nearly_all_calls_are_not_rounded_to_all() -> None:
-    asked = {**HEADLINE, "asked": 299, "n_items": 300, "n_askable": 300, "usd": None}
-    assert headline_lines(read(asked))[1].endswith("; 99.7 % of the calls")
+@pytest.mark.parametrize(("n_items", "shown"), [(300, "99.7"), (3000, "99.9")])
+def test_nearly_all_calls_are_not_rounded_to_all(n_items: int, shown: str) -> None:
+    numbers = {"asked": n_items - 1, "n_items": n_items, "n_askable": n_items, "usd": None}
+    assert headline_lines(read(HEADLINE | numbers))[1].endswith(f"; {shown} % of the calls")
 
 
 def test_a_test_that_asked_all_that_may_be_asked_saved_no_call() -> None:

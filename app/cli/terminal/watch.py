@@ -398,14 +398,16 @@ def further(session: Session) -> str | None:
     asked, n_items = session.progress.items, session.bank.n_items
     goal, margin, most = "", session.stopping.score_margin, LONGER * asked
     if session.stop_reason == "score_margin" and margin is not None and session.headline:
-        goal = f" --margin {50 * margin:g}"
+        aim = margin / 2
         lo, hi = ends(session.headline.interval)
         if lo is not None and hi is not None and hi > lo:
             from app.engine.prediction.sample_size import items_for  # loads numpy
 
-            total = session.headline.n_items
-            needed = items_for(margin / 2, reached=(hi - lo) / 2, n_asked=asked, n_items=total)
+            reached, total = (hi - lo) / 2, session.headline.n_items
+            aim = aim if aim < reached else reached / 2
+            needed = items_for(aim, reached=reached, n_asked=asked, n_items=total)
             most = needed if needed > asked else most  # fewer: it asks of other tags, too
+        goal = f" --margin {100 * aim:.3g}"
     return f"sextant sessions extend {session.id}{goal} --max-items {min(most, n_items)}"
 
 
