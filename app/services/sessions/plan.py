@@ -211,8 +211,10 @@ def nothing_to_ask(ended: SessionRecord) -> str | None:
     is_whole = ended.stop_reason == StopReason.BANK_EXHAUSTED and ended.relation != "replay"
     if kept >= ended.provenance["n_items"] or (is_whole and not errors):
         return f"All {kept:,} questions that may be asked were asked."
-    limits = FailureLimits.model_validate(ended.design.get("failures", {}))
     scored, parsed = figures["progress"]["scored"], figures["outcomes"]["scored"]
+    if parsed == kept:
+        return None
+    limits = FailureLimits.model_validate(ended.design.get("failures", {}))
     found = _too_many(limits, closed=kept, scored=scored, parsed=parsed)
     return found and f"{found} {Advice.on(ended).answers}"
 
