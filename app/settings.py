@@ -202,10 +202,12 @@ def _explained(exc: ValidationError) -> InvalidInputError:
     """An error with a sentence for each fault, which names its variable and shows no secret."""
     sentences = []
     for error in exc.errors(include_url=False):
+        if any(part in str(error["loc"]).lower() for part in ("secret", "database")):
+            error = {**error, "input": "a value that is not shown"}
         message = sentence(error)
         if error["loc"]:  # else it is about several fields, and the message names them
             field = str(error["loc"][0])
             message = f"{field if field.isupper() else _PREFIX + field.upper()}: {message}"
         sentences.append(message)
-    # A network is neither one of IPv4 nor one of IPv6, which is said once.
+    # Of a wrong network, pydantic says twice what is wrong: as of IPv4 and as of IPv6.
     return InvalidInputError("Settings: " + "; ".join(dict.fromkeys(sentences)) + ".")

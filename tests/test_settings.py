@@ -2,9 +2,10 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+from pydantic_core import InitErrorDetails, ValidationError
 
 from app.errors import InvalidInputError
-from app.settings import Settings
+from app.settings import Settings, _explained
 
 
 def test_defaults_suit_one_machine_and_require_a_key() -> None:
@@ -80,6 +81,10 @@ def test_secrets_show_neither_in_errors_nor_in_the_settings_text(
     with pytest.raises(InvalidInputError) as caught:
         Settings()
     assert "tiger" not in caught.value.detail
+    wrong: InitErrorDetails = {"type": "int_parsing", "loc": ("secret_key",), "input": "hunter2"}
+    with pytest.raises(InvalidInputError) as caught:
+        raise _explained(ValidationError.from_exception_data("Settings", [wrong]))
+    assert "hunter2" not in caught.value.detail
     shown = repr(Settings(database_url="postgresql://u:hunter2@db/x", secret_key="c2VjcmV0"))
     assert "hunter2" not in shown
     assert "c2VjcmV0" not in shown

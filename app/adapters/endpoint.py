@@ -223,7 +223,8 @@ def _complaint_of(body: dict[str, Any], status: int) -> Complaint | None:
         return complaint_in(body, status)
     for place in (body, choices[0]):
         error = place.get("error") if isinstance(place, dict) else None
-        if any(error.values()) if isinstance(error, dict) else error:
+        is_error = any(error.values()) if isinstance(error, dict) else bool(error)
+        if is_error:
             return complaint_in({"error": error}, status)
     return None
 

@@ -35,8 +35,11 @@ _HTML = re.compile(rb"\s*<(!doctype html|html|head|body)\b", re.I)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
 _CONTENT_FILTER_CODES: Final = frozenset(
     {
-        *("content_filter", "content_policy_violation", "responsibleaipolicyviolation"),
-        *("invalid_prompt", "moderation"),  # the latter is our name for OpenRouter's refusals
+        "content_filter",
+        "content_policy_violation",
+        "responsibleaipolicyviolation",
+        "invalid_prompt",
+        "moderation",  # our name for OpenRouter's refusals
     }
 )
 _TRANSIENT_4XX: Final = frozenset({409, 424, 425})

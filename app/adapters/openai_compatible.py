@@ -406,9 +406,12 @@ class OpenAICompletions(OpenAICompatible):
             return None
         # llama-cpp-python counts a first token that it does not list, so both counts are needed.
         told = answered.completion
-        written = told.tokens_out if told.tokens_out is not None else int(told.tokens_in is None)
+        if told.tokens_out is not None:
+            written = told.tokens_out
+        else:  # a server that tells no usage wrote the one token that was asked for
+            written = 1 if told.tokens_in is None else 0
         n_prompt = min(len(tokens) - written, told.tokens_in or len(tokens))
-        return tokens[: max(n_prompt, 0)] or None
+        return tokens[:n_prompt] if n_prompt > 0 else None
 
     @override
     def _capabilities(

@@ -318,7 +318,7 @@ def rest_correlations(table: Table) -> FloatArray:
     """
     means = np.nan_to_num(table.item_means())
     sums = np.zeros((6, table.n_items))
-    n_blocks = math.ceil(table.scores.size / _BLOCK_CELLS)
+    n_blocks = max(math.ceil(table.scores.size / _BLOCK_CELLS), 1)
     for rows in np.array_split(np.arange(table.n_examinees), n_blocks):
         apart = table.answers(rows) - means
         seen = ~np.isnan(apart)

@@ -30,9 +30,9 @@ SessionState = Literal[
     "cancelled",
 ]
 #: Relation of a rescoring session to the session whose answers it scores.
-RESCORE = "rescore"
+REPLAY, RESCORE = "replay", "rescore"
 #: Relations of sessions that repeat the answers of others, and so have no result of their own.
-REPEATING = ("replay", RESCORE)
+REPEATING = (REPLAY, RESCORE)
 #: States in which a worker may hold the session.
 UNDERWAY = ("queued", "running", "waiting")
 

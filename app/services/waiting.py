@@ -147,7 +147,7 @@ class Recent(Generic[K, V]):
         self._kept[key] = value
 
     def forget(self, is_gone: Callable[[V], bool]) -> None:
-        """Have values looked up again."""
+        """Drop the values for which `is_gone` holds, so that they are looked up again."""
         for key in list(self._kept):
             known = self._kept.get(key)  # None where it has just expired
             if known is not None and is_gone(known):

@@ -187,7 +187,7 @@ async def test_work_that_goes_on_without_the_command_is_named(
     with pytest.raises(sextant_client.UnreachableError):
         async with ended_with_us(Mock(), "sessions", "ses_1"):
             raise sextant_client.UnreachableError("No answer.")
-    assert capsys.readouterr().err == "ses_1 was begun, and goes on as soon as the server does.\n"
+    assert capsys.readouterr().err == "ses_1 was begun and may go on: the server gives no answer.\n"
 
 
 def test_lists_and_cancel_read_only_what_they_show(

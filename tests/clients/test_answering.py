@@ -109,7 +109,7 @@ def test_a_look_behind_an_impatient_proxy_waits_less_each_time() -> None:
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(413, r"a proxy .* size\.$"), (504, r"a proxy .* waits\.$"), (404, r"is it one\?$")],
+    [(413, r"a proxy .* size\.$"), (504, r"a proxy .* in time\.$"), (404, r"is it one\?$")],
 )
 def test_an_answer_of_a_proxy_is_told_as_one(status: int, words: str) -> None:
     server = Server("http://localhost", {}, retries=0)

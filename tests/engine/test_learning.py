@@ -118,7 +118,7 @@ def test_intervals_also_hold_where_random_items_leave_more_of_a_small_bank_open(
         test = Design.from_dict({**design, "stopping": stopping}).build(bank, correction=learned)
         taken = simulate(test, scores[100:], seed=2)
         # 120 examinees have a standard error of 2 %.
-        assert coverage(taken, thetas[100:])[0] == pytest.approx(0.95, abs=0.05)
+        assert coverage(taken, thetas[100:])[0] >= 0.9
 
 
 def test_intervals_with_too_much_coverage_become_narrower() -> None:

@@ -27,9 +27,9 @@ from app.errors import (
 )
 from app.exchange.item_record import ItemRecord
 from app.exchange.parameters import WrittenParameters
+from app.fair_semaphore import waited_s
 from app.items import ItemContent, Message, ScorerSpec
 from app.records.banks import BankSpec, BankVersion
-from app.scorers.confined import _sandbox
 from app.services.banks import spec
 from app.services.banks.draft import parameters_hash, response_model_of
 from app.services.banks.imports import BankImport, Renamed
@@ -230,14 +230,17 @@ async def test_an_unknown_scorer_stops_the_import(banks: BankService, scorer: Sc
 async def test_only_a_scorer_that_works_too_long_is_at_fault_not_one_that_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spec, "_TIMEOUT_S", 0.1)
-    one, places = ScorerSpec("pattern", {"pattern": "a"}), _sandbox(())._small
-    async with places.turn(), places.turn():
-        with pytest.raises(BusyError, match="try again"):
-            await spec.faults_of([one])
-    monkeypatch.setattr("app.scorers.check", lambda _: asyncio.Event().wait())
+    async def check(_: ScorerSpec) -> None:
+        waited_s.set(waited_s.get() + waits)
+        raise TimeoutError
+
+    monkeypatch.setattr("app.scorers.check", check)
+    waits = 20.0
+    with pytest.raises(BusyError, match="try again"):
+        await spec.faults_of([ScorerSpec("exact")])
+    waits = 10.0
     with pytest.raises(InvalidInputError, match="simpler"):
-        await spec.faults_of([one])
+        await spec.faults_of([ScorerSpec("exact")])
 
 
 async def test_names_changed_by_r_match_their_items_and_are_reported(

@@ -279,8 +279,8 @@ class SessionRead(WorkRead):
     precision_reached: bool | None
     """Whether the result is as precise as `se` and `score_margin` ask; null if neither is set."""
     nothing_to_ask: str | None
-    """Why `:extend` to more items would ask nothing, whatever its budget, time and goals; null if
-    it would ask some, or until the end."""
+    """Why an extension with the same limits on failures could ask nothing. Null if it could, or
+    while the session runs. Budget, time and goals do not count."""
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None

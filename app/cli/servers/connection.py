@@ -122,13 +122,14 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
     """Cancel the work that this command started if a signal or an unreadable reply ends the block.
 
     Otherwise the work would go on to call models, at a cost, with nobody waiting for the result: on
-    the server, or as soon as a worker uses our own database again. A server that is gone cannot
-    cancel it: then it is named. `kind` is the collection, such as `sessions`.
+    the server, or as soon as a worker uses our own database again. A server that
+    cannot be reached cannot cancel it: then its id is said. `kind` is the collection, such as
+    `sessions`.
     """
     try:
         yield
     except sextant_client.UnreachableError:
-        err.say(f"{resource_id} was begun, and goes on as soon as the server does.")
+        err.say(f"{resource_id} was begun and may go on: the server gives no answer.")
         raise
     except (asyncio.CancelledError, ValidationError, MissingFieldError):
         try:

@@ -205,7 +205,7 @@ class IntervalFactor:
         """Factor on the interval of one examinee, with the arguments of `parts`."""
         factor, bias_se = self.parts(answers, half, theta, place)
         if factor < 1.0:
-            factor = max(factor, self._while_as_wide(answers, half))
+            factor = max(factor, self._factor_at_usual_width(answers, half))
         return math.hypot(factor, bias_se)
 
     def parts(
@@ -251,8 +251,11 @@ class IntervalFactor:
         power = self.power if wider < 0.0 else max(self.power, 0.0)
         return math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST))
 
-    def _while_as_wide(self, answers: int, half: float) -> float:
-        """Factor, at most 1, of the fewer answers at which the width is usual; 0 if it is now."""
+    def _factor_at_usual_width(self, answers: int, half: float) -> float:
+        """Factor, at most 1, of the number of answers at which `half` is usual.
+
+        It is 0 where the interval is not wider than usual after `answers`.
+        """
         knots, widths = np.log(self.answers), np.log(self.usual)
         if math.log(half) <= np.interp(math.log(max(answers, 1)), knots, widths):
             return 0.0

@@ -98,7 +98,7 @@ class EndpointService:
         self._guard = guard
         self.budgets = Budgets(database)
         self._recent: Recent[str, Endpoint] = Recent(
-            lambda name: self.get(name, archived=True), _KEPT_S
+            lambda endpoint_id: self.get(endpoint_id, archived=True), _KEPT_S
         )
         # Shared by the sessions of this process for as long as one of them holds it.
         self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()

@@ -219,7 +219,8 @@ def scores_left_out(sessions: Sequence[SessionRecord], lists: Mapping[str, str])
     counted = {counted_in(one, lists) for one in sessions}
     if len(counted) < 2:
         return uncounted(left_out)
-    least, most = (end(n for n, _ in counted) for end in (min, max))
+    sizes = sorted(n for n, _ in counted)
+    least, most = sizes[0], sizes[-1]
     shown = f"{least:,} to {most:,}" if least < most else f"not always the same {most:,}"
     return (
         f"Scores cover the calibrated questions, which were {shown}: scores of different questions "
@@ -235,12 +236,12 @@ def left_unmarked(sessions: Sequence[SessionRecord], *, is_score: bool) -> str |
         return None
     worst = max(sessions, key=lambda session: shares[session.id])
     name = worst.endpoint_name or worst.endpoint_model or worst.id
-    room = (
+    effect = (
         "the lower ends of the scores' intervals, and so the ranks, allow for them"
         if is_score
         else "ability and rank rest on the other answers alone"
     )
     return (
         f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most "
-        f"in that of {name} ({percent(shares[worst.id])}): {room}."
+        f"in that of {name} ({percent(shares[worst.id])}): {effect}."
     )

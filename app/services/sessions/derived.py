@@ -14,6 +14,7 @@ from app.records.endpoints import Endpoint
 from app.records.fields import convert
 from app.records.leased import ENDED
 from app.records.sessions import (
+    REPLAY,
     RESCORE,
     Administration,
     Asking,
@@ -160,7 +161,7 @@ class DerivedSessions:
         provenance["left_out"] = n_closed - len(closed)
         new = _child(
             parent,
-            relation="replay",
+            relation=REPLAY,
             status="awaiting_response",
             bank_version_id=version.id,
             design=plan.to_dict(),

@@ -21,6 +21,7 @@ from app.items import Outcome
 from app.records.figures import PretestFigures, ProgressFigures, ResultFigures
 from app.records.leased import Failure
 from app.records.sessions import (
+    REPLAY,
     RESCORE,
     Advance,
     Closing,
@@ -111,7 +112,7 @@ class Advice:
 
     @classmethod
     def of(cls, session_id: str, *, can_change: bool = True) -> Self:
-        """Advice on a session whose endpoint can be changed, which needs a saved one, or not."""
+        """Advice on a session; `can_change`: its endpoint is saved, so it can be repaired."""
         go_on = f"continue the session (sextant sessions extend {session_id} --max-items N)."
         return cls(
             endpoint=f"Repair the endpoint, then {go_on}"
@@ -187,7 +188,7 @@ class Failures:
 
 
 def _too_many(limits: FailureLimits, *, closed: int, scored: int, parsed: int) -> str | None:
-    """That too large a share of a session could not be scored; else None."""
+    """Sentence on too many answers without a score; None where the limits hold."""
     failed = closed - scored
     if limits.exceeded(failed, closed):
         share = f"{100 * limits.max_share:g} %"
@@ -198,9 +199,9 @@ def _too_many(limits: FailureLimits, *, closed: int, scored: int, parsed: int) -
 
 
 def nothing_to_ask(ended: SessionRecord) -> str | None:
-    """Why a longer session that extends this one would ask nothing; None where it would.
+    """Why an extension with the same limits on failures could ask nothing; None where it could.
 
-    It keeps all answers but those that ended in an error, and their failures count again.
+    It keeps all answers but those that ended in an error. Budget, time and goals do not count.
     """
     if ended.relation == RESCORE:
         return f"It scores {ended.parent_id} again: extend that one, and rescore the result."
@@ -208,15 +209,15 @@ def nothing_to_ask(ended: SessionRecord) -> str | None:
     errors = figures["outcomes"]["error"]
     kept = figures["progress"]["items"] - errors
     # A replay has the reason of its parent, which may have asked a smaller version.
-    is_whole = ended.stop_reason == StopReason.BANK_EXHAUSTED and ended.relation != "replay"
-    if kept >= ended.provenance["n_items"] or (is_whole and not errors):
+    is_exhausted = ended.stop_reason == StopReason.BANK_EXHAUSTED and ended.relation != REPLAY
+    if kept >= ended.provenance["n_items"] or (is_exhausted and not errors):
         return f"All {kept:,} questions that may be asked were asked."
     scored, parsed = figures["progress"]["scored"], figures["outcomes"]["scored"]
     if parsed == kept:
         return None
     limits = FailureLimits.model_validate(ended.design.get("failures", {}))
     found = _too_many(limits, closed=kept, scored=scored, parsed=parsed)
-    return found and f"{found} {Advice.on(ended).answers}"
+    return None if found is None else f"{found} {Advice.on(ended).answers}"
 
 
 def _reason(closing: Closing) -> str:

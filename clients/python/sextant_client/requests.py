@@ -32,12 +32,13 @@ Param: TypeAlias = str | int | float | bool | None
 
 #: Statuses after which the same request may succeed; 502 and 504 are a proxy's.
 _AGAIN: Final = frozenset({429, 502, 503, 504})
-#: What answers mean that a proxy gives in the server's place.
-_PROXYS: Final = {
-    413: "a proxy before it takes no request of this size.",
-    **dict.fromkeys(
-        (502, 503, 504), "a proxy before it got no answer, or not within the time that it waits."
-    ),
+_NO_ANSWER = "a proxy in front of it got no answer in time."
+#: Meaning of statuses that a proxy sends in the server's place.
+_PROXY_FAULTS: Final = {
+    413: "a proxy in front of it refuses a request of this size.",
+    502: _NO_ANSWER,
+    503: _NO_ANSWER,
+    504: _NO_ANSWER,
 }
 #: The first call with this Idempotency-Key is still being worked on.
 _IN_FLIGHT: Final = "idempotency_in_flight"
@@ -185,7 +186,7 @@ class Server:
                 return outcome
             yield Pause(self.pause_after(outcome, request.method, attempt))
             attempt += 1
-            if wait := request.params.get("wait"):  # a proxy may wait less long for an answer
+            if wait := request.params.get("wait"):  # the cause may be a proxy's limit
                 request = replace(request, params={**request.params, "wait": int(wait) // 2})
 
     def pause_after(
@@ -232,7 +233,7 @@ def no_sextant(answer: httpx2.Response) -> NotSextantError:
     where = answer.request.url.copy_with(query=None)
     return NotSextantError(
         f"{where} answered {answer.request.method} with {answer.status_code}, and not like a "
-        f"Sextant server: {_PROXYS.get(answer.status_code, 'is it one?')}"
+        f"Sextant server: {_PROXY_FAULTS.get(answer.status_code, 'is it one?')}"
     )
 
 
