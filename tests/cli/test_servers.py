@@ -121,7 +121,14 @@ def test_commands_on_a_server_need_no_database(
         entered = sextant("login", local.base_url, given=f"{secret}\n")
         assert entered.exit_code == 0, entered.stderr
         assert secret not in entered.output
-        assert "(1 bank)" in entered.output
+        assert f"Logged in at {local.base_url} (1 bank)" in entered.output
+        monkeypatch.setenv("SEXTANT_API_KEY", "sxt_wrong")  # it goes before what is piped in
+        wrong = sextant("login", local.base_url, given=f"{secret}\n")
+        assert "Set SEXTANT_API_KEY, or unset it, and" in " ".join(wrong.stderr.split())
+        monkeypatch.setenv("SEXTANT_API_KEY", secret)
+        by = "by the key of --server-key or SEXTANT_API_KEY (1 bank)"
+        assert by in " ".join(sextant("login", local.base_url).output.split())
+        monkeypatch.delenv("SEXTANT_API_KEY")
         # Errors use the words of the command; for missing resources they say where to look.
         unknown = refused("banks", "show", "nope")
         assert "There is no bank 'nope'. `sextant banks list` lists" in unknown

@@ -103,7 +103,10 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     assert f"the second is better on {len(wrong)}: {named}" in compared.stdout
 
 
-@pytest.mark.parametrize(("left", "whom"), [((9, 3), "each"), ((0, 3), "for new")])
+@pytest.mark.parametrize(
+    ("left", "whom"),
+    [((9, 3), "each"), ((0, 3), "for new"), ((9, 2), "each, or as many as are left,")],
+)
 def test_more_questions_are_for_models_that_have_any_left(
     left: tuple[int, int], whom: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -143,9 +143,15 @@ def _show(found: _Comparison) -> None:
         if not difference:
             continue
         more, known = difference.items_to_decide, difference.interval
+        wanted = f"{more} more questions {whom}"
+        if (
+            more
+            and whom == "each"
+            and any(more > (side.unasked or more) for side in sides.values())
+        ):
+            wanted += ", or as many as are left,"
         verdict = _VERDICTS.get(
-            difference.verdict,
-            "undecided" + (f"; {more} more questions {whom} would tell them apart" if more else ""),
+            difference.verdict, "undecided" + (f"; {wanted} would tell them apart" if more else "")
         )
         ends = f"{sure} interval {interval(known, pattern, scale)}"
         out.say(

@@ -48,11 +48,14 @@ def command(
         n_banks = asyncio.run(look())
     except SextantError as error:
         ways = "type the key at the prompt, or pipe it in"
+        if server_key is not None:
+            ways = "or unset it, and type the key at the prompt or pipe it in"
         detail = error.detail.replace(f"or `sextant login {url}`", ways)
         raise InvalidInputError(f"Not logged in: {detail}") from None
     path = keep_login(Target(url, key))
     shown = "100 or more banks" if n_banks == 100 else count(n_banks, "bank")
-    out.say(f"Logged in at {url} ({shown}).")
+    by = "" if server_key is None else " by the key of --server-key or SEXTANT_API_KEY"
+    out.say(f"Logged in at {url}{by} ({shown}).")
     err.say(f"Kept in {path}; `sextant logout` forgets it.", style="dim")
 
 

@@ -342,7 +342,8 @@ def _by_t(
 ) -> Difference:
     p_value = 2 * float(stdtr(freedom, -abs(delta) / se))
     half = float(stdtrit(freedom, 0.5 + confidence / 2)) * se
-    return _difference(delta, se, (delta - half, delta + half), p_value, test, n_items, confidence)
+    ends = max(delta - half, -1.0), min(delta + half, 1.0)
+    return _difference(delta, se, ends, p_value, test, n_items, confidence)
 
 
 def _constant(delta: float, n: int, confidence: float) -> Difference:
