@@ -30,7 +30,6 @@ import numpy as np
 from transfer import matrices, random_interval
 
 from app.calibration.multidimensional.score_curves import learn_curves, strongest_first
-from app.calibration.pipeline.calibrator import task_targets
 from app.calibration.pipeline.ranking import bank_from, learned_from
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
@@ -69,7 +68,7 @@ class Known:
         table = ResponseTable(tuple(names[i] for i in known), items, scores[known])
         self.bank = bank_from(table)
         mine = align(table, self.bank).scores
-        self.curves = learn_curves(mine, task_targets(self.bank.item_ids), np.random.default_rng(0))
+        self.curves = learn_curves(mine, np.random.default_rng(0))
         design = Design.from_dict(LENGTH)
         self.learned = learned_from(mine, self.bank, design, max_items=N_ITEMS, seed=0)
         tested = np.sort(tested)

@@ -81,11 +81,11 @@ def one_split(known, tested, tags) -> None:
         weights = counted / counted.sum()
         truth = tested @ weights
         learned = learn_scores(known, {task: weights}, rng, askable=~counted)
-        curves = learn_curves(known, {task: weights}, rng, askable=~counted)
+        curves = learn_curves(known, rng)
         target = learned.targets[task]
         form = short_form(target, 64, np.where(counted, np.inf, 1.0))
         explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))
-        free = ScoreEstimator(explanations, weights, curves.error_of(task), ~counted)
+        free = ScoreEstimator(explanations, weights, ~counted)
         of_the_like = Explanations(curves.curves.of_the_like(), explanations.prior)
         alike = replace(free, explanations=of_the_like)
         linear = ScorePredictor(target)

@@ -24,13 +24,11 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from transfer import matrices, random_error
+from transfer import matrices, random_error, score_test
 
-from app.calibration.multidimensional.score_curves import learn_curves, score_test
+from app.calibration.multidimensional.score_curves import learn_curves
 from app.engine.bank import ItemBank
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
-from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.simulate import take
 
 PARTS = ("few", "bank", "unlike")
@@ -39,13 +37,9 @@ FEW = (0, 3, 5, 8, 12, 19)
 
 def tested(learned, rows, count, seed):
     """Return value, lo and hi of each row after so many questions."""
-    n_items = rows.shape[1]
-    weights = np.full(n_items, 1.0 / n_items)
-    explanations = Explanations(learned.curves, prior_doubt(learned.n_reference))
-    test = score_test(explanations, weights, count, np.ones(n_items, dtype=bool))
-    way = ScoreEstimator(explanations, weights, learned.error_of(WHOLE_BANK))
+    test = score_test(learned, count)
     ends = [take(test, row, seed=[seed, i])[0] for i, row in enumerate(rows)]
-    told = [way.estimate(end.responses) for end in ends]
+    told = [test.predict(end) for end in ends]
     return np.array([(one.value, one.lo, one.hi) for one in told]).T
 
 
@@ -57,8 +51,7 @@ def figures(told, rows, count):
 
 
 def learned_from(scores):
-    weights = np.full(scores.shape[1], 1.0 / scores.shape[1])
-    return learn_curves(scores, {WHOLE_BANK: weights}, np.random.default_rng(0))
+    return learn_curves(scores, np.random.default_rng(0))
 
 
 def by_parameters(scores, rng, kind):

@@ -21,14 +21,14 @@ from catsim.item_bank import ItemBank as CatsimBank
 from catsim.selection import MaxInfoSelector
 from rich.console import Console
 from rich.table import Table
+from transfer import score_test
 
-from app.calibration.multidimensional.score_curves import score_test
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.information_index import CELL_WIDTH, InformationIndex
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
-from app.engine.prediction.score_estimate import Explanations, prior_doubt
 from app.engine.state import Response
 
 SMALL, LARGE = 5_600, 109_564
@@ -167,9 +167,7 @@ def main() -> None:
         )
     for n_items, abilities in ((SMALL, 9), (LARGE, 5)):
         curves = make_curves(n_items, abilities)
-        every = np.ones(n_items, dtype=np.bool_)
-        weights = np.full(n_items, 1.0 / n_items)
-        score = score_test(Explanations(curves, prior_doubt(100)), weights, 2 * ITEMS, every)
+        score = score_test(LearnedCurves(curves=curves, n_reference=100), 2 * ITEMS)
         took = statistics.median(
             seconds for seed in range(4) for seconds in run_score(score, seed, IN_FLIGHT)
         )

@@ -30,7 +30,6 @@ import numpy as np
 from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
-from app.calibration.multidimensional.score_curves import fit_curves, reference_population
 from app.calibration.pipeline.fit import decided, fit, prepared, records_of, tests_of, with_card
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
@@ -38,7 +37,6 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.knowledge import curves_of
 from app.engine.prediction.correction import correction_in
-from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.responses import ResponseTable
 from app.engine.simulation.learning import LEAST_EXAMINEES
@@ -65,25 +63,9 @@ def calibrated(known, model, *, card=True):
     learned = correction_in(found.knowledge)
     if not card and len(known) >= LEAST_EXAMINEES:
         plan = decided(matrix, plan)
-        records = replace(
-            records_of(matrix, plan, fitted, bank),
-            # These curves only place examinees; their errors are not needed.
-            curves_by=lambda rows: placing_curves(known[np.ix_(np.sort(rows), varied)]),
-        )
-        held = tests_of(records, matrix, plan)
-        learned = held.correction()
+        learned = tests_of(records_of(matrix, plan, fitted, bank), matrix, plan).correction()
     kept = [int(item[1:]) for item in matrix.items]
     return bank, learned, curves_of(bank, found.knowledge), kept
-
-
-def placing_curves(scores):
-    """Return curves that place examinees; None where too few models are known."""
-    if len(scores) < LEAST_EXAMINEES:
-        return None
-    curves = fit_curves(scores, np.random.default_rng(0))
-    return LearnedCurves(
-        curves=curves, n_reference=len(scores), population=reference_population(scores)
-    )
 
 
 def holds(told, truth):
@@ -106,7 +88,7 @@ def one_draw(known, tested, model):
         "p-irt": plain.build(bank, correction=learned, curves=curves),
     }
     explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))
-    alone = ScoreEstimator(explanations, weights, curves.error_of("all"))
+    alone = ScoreEstimator(explanations, weights)
     tests["curves"] = replace(tests["default"], predictor=alone)
     to_target = Design.from_dict(TO_TARGET).build(bank, correction=learned)
     thetas, scores, others = [], {name: [] for name in tests}, []

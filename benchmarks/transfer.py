@@ -35,9 +35,10 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import t as student
 
-from app.calibration.multidimensional.score_curves import fit_curves, learn_curves, score_test
+from app.calibration.multidimensional.score_curves import fit_curves, learn_curves
 from app.calibration.multidimensional.score_model import LEAST_EXAMINEES, learn_scores
-from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
+from app.engine.bank import ItemBank
+from app.engine.design.design import Design
 from app.engine.prediction.score_model import short_form
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.simulate import take
@@ -49,6 +50,14 @@ LEAST_ANSWERS = 5  # before a width counts
 FEW_GAPS = 0.9  # share of items answered by all, from which on the others are dropped
 Z = 1.959964
 _DRAWS = 2000
+
+
+def score_test(learned, length):
+    """Return the default test of a bank with these curves, which ends after so many items."""
+    intercept = learned.curves.intercept
+    bank = ItemBank.from_intercepts(a=np.ones(intercept.size), intercept=intercept)
+    stopping = {"score_margin": None, "max_items": length, "min_items": length}
+    return Design.from_dict({"preset": "score", "stopping": stopping}).build(bank, curves=learned)
 
 
 def splits(scores):
@@ -150,12 +159,8 @@ def simple_ways(train, tested, count, rng):
 
 def by_curves(known, tested, counts, seeds, widths=()):
     """Return for every default test {(way, count): [(value, lo, hi) of each examinee] per seed}."""
-    n_items = known.shape[1]
-    weights = np.full(n_items, 1.0 / n_items)
-    learned = learn_curves(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
-    explanations = Explanations(learned.curves, prior_doubt(learned.n_reference))
-    test = score_test(explanations, weights, counts[-1], np.ones(n_items, dtype=bool))
-    way = ScoreEstimator(explanations, weights, learned.error_of(WHOLE_BANK))
+    test = score_test(learn_curves(known, np.random.default_rng(0)), counts[-1])
+    way = test.predictor
     found = defaultdict(list)
     for seed in range(seeds):
         rows = defaultdict(list)

@@ -266,17 +266,11 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def fits_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run calibrations in this process, and compute equal ones only once.
-
-    Errors of curves are learned from few held-out models, as this takes most of the time.
-    """
-    from app.calibration.multidimensional import score_curves
+    """Run calibrations in this process, and compute equal ones only once."""
     from app.services.calibrations import runner
     from tests.services.fits import fit_here
 
     monkeypatch.setattr(runner, "fit_in_process", fit_here)
-    monkeypatch.setattr(score_curves, "_MOST_TESTED", 4)
-    monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,7 @@
     {"abilities": {"nested", "dimensions", "items": [keys], "loadings", "population"},
      "prediction": {"items": [keys], "mean", "factors", "noise", "targets": {tag: {...}}},
      "curves": {"items": [keys], "n_reference", "abilities", "slopes", "intercept", "dispersion",
-                "errors": {target: {"within", "above", "below", ...}},
-                "population": [quantiles], "level": [mean, sd, n_items]}}
+                "population": [quantiles], "level": [mean, sd, n_items], "errors": {}}}
 
 Arrays are base64 of compressed 32-bit floats: a bank of 5,000 items takes about a megabyte. Items
 are named, because a version may leave some out or order them in its own way.
@@ -14,7 +13,7 @@ import base64
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from scipy.special import expit
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulation
-from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import logit_of
 from app.engine.prediction.score_model import ScoreModel, Target, Widths, most_factors, reduced
@@ -35,7 +33,6 @@ ABILITIES, PREDICTION, CURVES = "abilities", "prediction", "curves"
 _MOST_NUMBERS = 20_000_000
 #: Assumed number of reference models of a version that does not store it.
 _FEW = 20
-_ERRORS = {one.name for one in fields(ModelError)}
 
 
 def abilities_to_dict(abilities: MultidimensionalModel, item_ids: Sequence[str]) -> dict[str, Any]:
@@ -135,7 +132,7 @@ def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str,
         "dispersion": curves.dispersion,
         "population": [] if population is None else list(population.quantiles),
         "level": population and [population.mean, population.sd, population.n_items],
-        "errors": {name: error.to_dict() for name, error in learned.errors.items()},
+        "errors": {},  # a server before this one reads them
     }
 
 
@@ -153,11 +150,6 @@ def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | N
     return LearnedCurves(
         curves=curves,
         n_reference=int(stored.get("n_reference", _FEW)),
-        errors={
-            name: ModelError.from_dict(error)
-            for name, error in stored["errors"].items()
-            if error.keys() >= _ERRORS  # errors in an older form are not in logits
-        },
         population=_population(stored, curves),
     )
 

@@ -87,9 +87,7 @@ async def taught_by_weak_examinees(database: Database) -> None:
     b, theta = np.array([item.b for item in items]), rng.normal(-1.5, 0.5, size=(40, 1))
     scores = (rng.random((40, b.size)) < 1 / (1 + np.exp(b - theta))).astype(np.float64)
     population = reference_population(scores)
-    learned = LearnedCurves(
-        curves=fit_curves(scores), n_reference=80, errors={}, population=population
-    )
+    learned = LearnedCurves(curves=fit_curves(scores), n_reference=80, population=population)
     # Nothing is decided about members that cannot be placed.
     beyond = ExtrapolationAdjustment(centre=0.0, spread=9.0, above=0.0, below=0.0, max_bias=2.0)
     stretch = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)

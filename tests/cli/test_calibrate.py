@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from app.calibration.logistic.curves import Family
-from app.calibration.multidimensional import score_curves
 from app.engine.bank import ItemBank
 from app.exchange.bank_files import write_mirt
 from app.exchange.parameters import read_parameters
@@ -136,11 +135,7 @@ def test_a_4pl_from_fewer_than_500_models_is_refused_unless_few_are_allowed(tmp_
 
 
 @pytest.mark.slow
-def test_several_abilities_are_calibrated_with_what_predicts_scores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score_curves, "_MOST_TESTED", 4)  # takes most of the time
-    monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
+def test_several_abilities_are_calibrated_with_what_predicts_scores(tmp_path: Path) -> None:
     data = simulate(1, Family.TWO_PL, 60, 12, missing=0.02)
     path, found = _write(tmp_path / "answers.csv", data), tmp_path / "found.json"
     flags = ("--model", "nested", "--dimensions", "1", "--no-filters", "--report-card")

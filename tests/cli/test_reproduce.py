@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.calibration.multidimensional import score_curves
-from app.calibration.multidimensional.score_curves import fit_curves
 from app.calibration.pipeline.ranking import bank_by_moments
 from app.cli.lab.papers import atlas, continuous, wild
-from app.engine.bank import FloatArray, ItemBank
-from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 from tests.cli.shell import refused, told, write_scores
@@ -49,22 +46,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def _fitted_alone(
-    scores: FloatArray, _: object, rng: np.random.Generator, **__: object
-) -> LearnedCurves:
-    """Return curves without learned errors, because learning takes nearly all of the time."""
-    return LearnedCurves(curves=fit_curves(scores, rng), n_reference=len(scores))
-
-
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce all counts of the protocols."""
     monkeypatch.setattr(atlas, "_STOPS", (0.3,))
     monkeypatch.setattr(atlas, "_ITEMS", 30)
-    monkeypatch.setattr(atlas, "learn_curves", _fitted_alone)
     monkeypatch.setattr(wild, "_LEAST", 24)
     monkeypatch.setattr(wild, "_PARTITIONS", 1)
-    monkeypatch.setattr(wild, "learn_curves", _fitted_alone)
     monkeypatch.setattr(wild, "_TESTED", 2)
     monkeypatch.setattr(continuous, "_SPLITS", 2)
 
@@ -210,9 +198,6 @@ def test_atlas_on_real_answers_is_near_the_published_results(
 ) -> None:
     """Tables 1 to 3, 6 and 7, and figures 4 to 6; small banks use a quarter of their models."""
     monkeypatch.setattr(atlas, "_ITEMS", 20)  # other methods are not checked here
-    # Widths of intervals are not checked either; they take most of the learning.
-    monkeypatch.setattr(score_curves, "_MOST_TESTED", 10)
-    monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
     (tmp_path / "arc_mixtral").symlink_to(shared_data / "arc_mixtral")
     (tmp_path / "tiny").mkdir()
     for name in ("arc.csv.gz", "gsm8k.csv.gz"):

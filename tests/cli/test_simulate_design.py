@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.calibration.multidimensional import score_curves
 from app.engine.bank import FloatArray
 from tests.cli.shell import done, refused, told, write_scores
 
@@ -41,13 +40,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     bank = folder / "bank.csv"
     bank.write_text("\n".join(["item,a,b", *(f"{name},1.0,0.0" for name in ITEMS)]))
     return paths | {"bank": str(bank)}
-
-
-@pytest.fixture(autouse=True)
-def _few_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learn errors of curves from few held-out models, as this takes most of the time."""
-    monkeypatch.setattr(score_curves, "_MOST_TESTED", 4)
-    monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
 
 
 _known: dict[tuple[str, ...], dict[str, Any]] = {}

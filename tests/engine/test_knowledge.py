@@ -24,7 +24,6 @@ from app.engine.knowledge import (
     with_abilities,
 )
 from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulation
-from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_model import ScoreModel, Target, Widths
 from tests.engine.random_banks import clean_bank, several
@@ -76,25 +75,19 @@ def test_targets_have_their_own_widths_or_those_of_the_whole_bank() -> None:
 def test_curves_of_an_older_form_are_completed() -> None:
     curves = ScoreCurves(RNG.normal(size=(2, 8)), RNG.normal(size=8), dispersion=0.6)
     population = ReferencePopulation(quantiles=(-2.0, 0.0, 2.5), mean=0.3, sd=1.2, n_items=11)
-    learned = LearnedCurves(
-        curves=curves,
-        n_reference=70,
-        errors={"all": ModelError(0.1, 0.2, 0.3)},
-        population=population,
-    )
+    learned = LearnedCurves(curves=curves, n_reference=70, population=population)
     bank = clean_bank(1, 8)
     stored = curves_to_dict(learned, bank.item_ids)
     found = not_none(curves_of(bank.take(ORDER), {CURVES: stored}))
     assert found.curves.slopes == pytest.approx(curves.slopes[:, ORDER], rel=1e-6)
     assert found.curves.intercept == pytest.approx(curves.intercept[ORDER], rel=1e-6)
     assert (found.curves.dispersion, found.n_reference) == (0.6, 70)
-    assert (found.errors, found.population) == (learned.errors, population)
+    assert found.population == population
     assert curves_of(clean_bank(1, 9), {CURVES: stored}) is None
 
     older = {name: value for name, value in stored.items() if name not in ("n_reference", "level")}
-    del older["errors"]["all"]["above_sd"]
     completed = not_none(curves_of(bank, {CURVES: older}))
-    assert (completed.n_reference, completed.errors) == (20, {})  # few, to be on the safe side
+    assert completed.n_reference == 20  # few, to be on the safe side
     low, level, high = (
         logit(expit(z * curves.slopes[0] + curves.intercept).mean()) for z in (-1, 0, 1)
     )

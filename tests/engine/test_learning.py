@@ -9,7 +9,7 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.learned_curves import UNPLACED, Place
-from app.engine.prediction.model_error import Seen, bias_of, model_error
+from app.engine.prediction.model_error import Seen, bias_of, growth_of
 from app.engine.simulation.learning import (
     Glimpse,
     Shifted,
@@ -238,13 +238,13 @@ def test_growth_and_bias_are_those_of_the_standardised_errors(thirty: Thirty) ->
     nothing = {True: 0.0, False: 0.0}
     bias = {side: bias_of(errors(nothing, nothing), len(lengths), above=side) for side in nothing}
     slopes, ses = (
-        {side: getattr(one, name) for side, one in bias.items()} for name in ("slope", "sd")
+        {side: getattr(one, name) for side, one in bias.items()} for name in ("value", "sd")
     )
-    growth = model_error(errors(slopes, ses), len(lengths))
+    above, below = growth_of(errors(slopes, ses), len(lengths))
     beyond = not_none(learned.beyond)
     assert (beyond.bias_above, beyond.bias_below) == pytest.approx((slopes[True], slopes[False]))
     assert (beyond.bias_se_above, beyond.bias_se_below) == pytest.approx((ses[True], ses[False]))
-    assert (beyond.above, beyond.below) == pytest.approx((growth.above, growth.below))
+    assert (beyond.above, beyond.below) == pytest.approx((above.value, below.value))
     # Of examinees like the reference models 95 % are inside again, in spite of the growth.
     ratios = []
     for one in seen:
@@ -258,7 +258,7 @@ def test_growth_and_bias_are_those_of_the_standardised_errors(thirty: Thirty) ->
 def test_without_models_beyond_the_bias_stays_unknown() -> None:
     within = Seen(error=np.ones(3), sd=np.ones(3), position=np.zeros(3))
     assert bias_of([], 1, above=True) == bias_of([within], 1, above=True)
-    assert bias_of([], 1, above=True).slope == 0.0
+    assert bias_of([], 1, above=True).value == 0.0
     assert bias_of([], 1, above=True).sd > 0.0
 
 

@@ -49,7 +49,7 @@ def test_a_single_normal_has_its_quantiles_and_a_certain_value_no_width() -> Non
 
 def test_a_density_is_the_slope_of_the_mass_below() -> None:
     column = np.array([[-1.0], [2.0]])
-    mixture = StudentMixture(column, np.array([[0.5], [3.0]]), column + 5.0, np.array([0.3, 0.7]))
+    mixture = StudentMixture(column, np.array([[0.5], [3.0]]), 5.0, np.array([0.3, 0.7]))
     at, step = np.linspace(-6.0, 6.0, 41), 1e-5
     slope = (mixture.below(at + step) - mixture.below(at - step)) / (2.0 * step)
     np.testing.assert_allclose(mixture.density(at), slope, rtol=1e-6)
@@ -67,7 +67,7 @@ def test_quantiles_are_where_the_mass_below_them_is(
     mixture = StudentMixture(
         np.array(middle)[:, None],
         np.array(spread)[:, None],
-        np.array([[8.0], [5.0]]),
+        8.0,
         np.array([mass, 1.0 - mass]),
     )
     first, last = sorted(ends)
@@ -77,8 +77,8 @@ def test_quantiles_are_where_the_mass_below_them_is(
 
     assert first <= lo <= median <= hi <= last
     below = sum(
-        part * stats.t.cdf((found - m) / s, degrees)
-        for part, m, s, degrees in zip((mass, 1.0 - mass), middle, spread, (8.0, 5.0), strict=True)
+        part * stats.t.cdf((found - m) / s, 8.0)
+        for part, m, s in zip((mass, 1.0 - mass), middle, spread, strict=True)
     )
     least, most = mixture.below(np.array([first, last]))
     wanted = least + np.array([0.025, 0.5, 0.975]) * (most - least)

@@ -5,15 +5,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import minimize
 
-from app.engine.prediction.model_error import (
-    ABILITY,
-    SCORE,
-    Kind,
-    ModelError,
-    Seen,
-    bias_of,
-    model_error,
-)
+from app.engine.prediction.model_error import Seen, bias_of, growth_of
 
 RNG = np.random.default_rng(5)
 
@@ -40,10 +32,7 @@ def counts(n: int, looks: int) -> float:
     return 1.0 / (1.0 + (n - 1) * 0.1) / looks
 
 
-@pytest.mark.parametrize(("kind", "degrees", "farther"), [(ABILITY, 5.0, 0.15), (SCORE, 8.0, 0.2)])
-def test_a_models_error_averages_over_its_possible_scales(
-    kind: Kind, degrees: float, farther: float
-) -> None:
+def test_growth_averages_over_the_possible_scales_of_errors() -> None:
     within, above, below = np.meshgrid(
         np.linspace(-0.7, 1.2, 39),
         np.linspace(0, 0.75, 31),
@@ -51,42 +40,18 @@ def test_a_models_error_averages_over_its_possible_scales(
         indexing="ij",
     )
     # The t has the variance of the model, and a tenth more, on the scale of logarithms.
-    usual = 0.05 - np.log(stats.t(degrees).std())
+    usual = 0.05 - np.log(stats.t(5.0).std())
     log_mass = stats.norm(usual, 0.35).logpdf(within)
-    log_mass += stats.norm(0.1, farther).logpdf(above) + stats.norm(0.1, farther).logpdf(below)
+    log_mass += stats.norm(0.1, 0.15).logpdf(above) + stats.norm(0.1, 0.15).logpdf(below)
     for one in HOLD_OUTS:
         for error, sd, position in zip(one.error, one.sd, one.position, strict=True):
             scale = sd * np.exp(within + (above if position > 0 else below) * away(position))
-            log_mass += counts(one.error.size, 2) * stats.t.logpdf(error, degrees, scale=scale)
+            log_mass += counts(one.error.size, 2) * stats.t.logpdf(error, 5.0, scale=scale)
     mass = np.exp(log_mass - log_mass.max())
-    means = [np.average(values, weights=mass) for values in (within, above, below)]
-    sds = [
-        np.average((values - mean) ** 2, weights=mass) ** 0.5
-        for values, mean in zip((above, below), means[1:], strict=True)
-    ]
-    found = model_error(HOLD_OUTS, 2, kind)
-    assert found.degrees == degrees
-    assert found.within == pytest.approx(means[0])
-    assert (found.above, found.below) == pytest.approx((means[1], means[2]))
-    assert (found.above_sd, found.below_sd) == pytest.approx((sds[0], sds[1]))
-
-
-def test_factors_differ_by_side_and_tails_grow_with_distance() -> None:
-    error = ModelError(0.2, above=0.1, below=0.3, degrees=8.0, above_sd=0.05, below_sd=0.25)
-    for position, slope, sd in ((3.0, 0.1, 0.05), (-3.0, 0.3, 0.25), (-40.0, 0.3, 0.25)):
-        far = min(abs(position) - 1.0, 6.0)
-        assert error.at(position) == pytest.approx(np.exp(0.2 + (slope + sd) * far))
-        scale, degrees = error.spread_at(position)
-        assert scale == pytest.approx(np.exp(0.2 + slope * far))
-        # The logarithm of a scale known to n degrees has variance 1 / 2n; n is at least three.
-        variance = 1 / (2 * 8.0) + (sd * far) ** 2
-        assert degrees == pytest.approx(max(1 / (2 * variance), 3.0))
-    assert error.at(0.9) == error.at(-0.9) == pytest.approx(np.exp(0.2))
-    assert error.spread_at(0.9)[1] == pytest.approx(8.0)
-    heavy = ModelError(degrees=2.5, above_sd=0.5)
-    assert heavy.spread_at(6.0)[1] == 2.5  # not lighter than before
-    assert ModelError().at(2.0) == pytest.approx(np.exp(0.1))
-    assert ModelError().spread_at(-2.0) == pytest.approx((np.exp(0.1), 8.0))
+    for found, slopes in zip(growth_of(HOLD_OUTS, 2), (above, below), strict=True):
+        mean = np.average(slopes, weights=mass)
+        assert found.value == pytest.approx(mean)
+        assert found.sd == pytest.approx(np.average((slopes - mean) ** 2, weights=mass) ** 0.5)
 
 
 @pytest.mark.parametrize("above", [True, False])
@@ -114,5 +79,5 @@ def test_a_bias_is_the_mode_of_its_posterior_under_t_errors(above: bool, size: f
     variance = max(np.exp(best.x[1]), 0.25) * sd**2
     weight = count * 6.0 / (5.0 + (error - best.x[0] * far) ** 2 / variance) / variance
     found = bias_of(shown, 3, above=above)
-    assert found.slope == pytest.approx(best.x[0], abs=1e-6)
+    assert found.value == pytest.approx(best.x[0], abs=1e-6)
     assert found.sd == pytest.approx((25.0 + weight @ far**2) ** -0.5, rel=1e-5)

@@ -100,9 +100,7 @@ def test_an_unplaced_examinee_has_a_wider_interval_and_a_longer_test() -> None:
 
     def ends(slopes: tuple[float, float]) -> tuple[bool, float]:
         """Return whether a test of right answers ends, and the width of theta's interval."""
-        known = LearnedCurves(
-            curves=curves(slopes), n_reference=80, errors={}, population=POPULATION
-        )
+        known = LearnedCurves(curves=curves(slopes), n_reference=80, population=POPULATION)
         test = design.build(bank, correction=learned, curves=known)
         state: CatState = test.start()
         for item in range(20):

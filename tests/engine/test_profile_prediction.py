@@ -13,7 +13,6 @@ from app.engine.models.multidimensional import (
 )
 from app.engine.multidimensional import ProfileBelief, ProfilePIrt, abilities_of
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScoreModel, ScorePredictor, Target, short_form
@@ -143,17 +142,6 @@ def test_answers_read_for_one_ability_are_refused() -> None:
     state = state_of(Design.from_dict({"preset": "ability"}).build(plain), drawn(bank, 1, 2)[0], 5)
     with pytest.raises(InvalidInputError, match="one ability"):
         ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
-
-
-def test_a_score_has_the_errors_learned_for_its_task_and_a_mix_those_of_all() -> None:
-    rng, errors = np.random.default_rng(5), {"all": ModelError(0.1), "law": ModelError(0.3)}
-    curves = ScoreCurves(rng.lognormal(0.0, 0.3, (1, N_ITEMS)), rng.normal(size=N_ITEMS))
-    learned = LearnedCurves(curves=curves, n_reference=40, errors=errors)
-    for shares, name in ((None, "all"), ({"law": 1.0}, "law"), ({"law": 0.5, "maths": 0.5}, "all")):
-        design = Design.from_dict({"selection": {"criterion": "v_optimal", "target": shares}})
-        predictor = design.build(bank_of(1), tags=TAGS, curves=learned).predictor
-        assert isinstance(predictor, ScoreEstimator)
-        assert predictor.error == errors[name]
 
 
 def test_the_linear_model_selects_and_predicts_for_a_task_never_asked() -> None:

@@ -10,7 +10,7 @@ from scipy.optimize import brentq, minimize, root
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
-from app.calibration.multidimensional.score_curves import fit_curves, score_test
+from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
@@ -18,11 +18,16 @@ from app.engine.design.parts import EstimatorDesign
 from app.engine.estimation.estimators import GridEstimator
 from app.engine.information_index import index_of
 from app.engine.knowledge import CURVES, curves_of, curves_to_dict
+from app.engine.prediction import score_estimate
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import Certain, Prediction
-from app.engine.prediction.score_curves import ScoreCurves
-from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
+from app.engine.prediction.score_curves import Located, ScoreCurves
+from app.engine.prediction.score_estimate import (
+    Explained,
+    Explanations,
+    ScoreEstimator,
+    prior_doubt,
+)
 from app.engine.prediction.score_model import BlendedScore
 from app.engine.prediction.targets import is_askable
 from app.engine.selection.base import Pool
@@ -30,6 +35,7 @@ from app.engine.selection.sampled import Sampled
 from app.engine.simulation.simulate import take
 from app.engine.state import Belief, CatState, Draw, Response
 from tests.engine.random_banks import clean_bank
+from tests.engine.score_tests import score_test
 from tests.values import not_none
 
 N_ITEMS = 160
@@ -58,11 +64,9 @@ def explained(curves: ScoreCurves, n_reference: int = 80) -> Explanations:
     return Explanations(curves, prior_doubt(n_reference))
 
 
-def estimator(
-    curves: ScoreCurves, error: ModelError | None = None, n_reference: int = 80
-) -> ScoreEstimator:
+def estimator(curves: ScoreCurves, n_reference: int = 80) -> ScoreEstimator:
     """Return an estimator of the score of the whole bank."""
-    return ScoreEstimator(explained(curves, n_reference), WEIGHTS, error or ModelError())
+    return ScoreEstimator(explained(curves, n_reference), WEIGHTS)
 
 
 def answers_to(items: IntArray, scores: FloatArray, *, sampled: bool) -> list[Response]:
@@ -136,7 +140,7 @@ def test_questions_with_large_weights_are_sampled_without_bias() -> None:
     """Twenty of 420 questions hold half the weight and are right; the others are wrong."""
     weights = np.r_[np.full(20, 0.5 / 20), np.full(400, 0.5 / 400)]
     curves = ScoreCurves(np.full((1, 420), 1e-6), np.zeros(420))
-    way = ScoreEstimator(explained(curves, 0), weights, ModelError())
+    way = ScoreEstimator(explained(curves, 0), weights)
     test = score_test(way.explanations, weights, 30, np.ones(420, dtype=np.bool_))
     scores = np.r_[np.ones(20), np.zeros(400)]
     taken = [take(test, scores, seed=[seed])[0].responses for seed in range(200)]
@@ -167,7 +171,7 @@ def test_intervals_hold_where_few_remaining_questions_hold_most_weight() -> None
     weights = np.float64(0.8) ** np.arange(300.0)
     weights /= weights.sum()
     curves = ScoreCurves(np.full((1, 300), 1e-6), np.zeros(300))
-    way = ScoreEstimator(explained(curves, 0), weights, ModelError())
+    way = ScoreEstimator(explained(curves, 0), weights)
     test = score_test(way.explanations, weights, 12, np.ones(300, dtype=np.bool_))
     held = []
     for seed in range(100):
@@ -189,7 +193,7 @@ def test_no_interval_is_much_wider_than_that_of_the_sampled_questions_alone(
         *answers_to(items[:10], scores, sampled=False),
         *answers_to(items[10:], scores, sampled=True),
     ]
-    told = estimator(curves, ModelError(0.0, 0.4, 0.4)).estimate(responses)
+    told = estimator(curves).estimate(responses)
     # Agresti and Coull: 2 of 34 for 30 answers with none right, less for the known part.
     left = (N_ITEMS - 40) / (N_ITEMS - 11)
     middle = 2 * left / (30 + 4 * left)
@@ -202,11 +206,12 @@ def test_no_interval_is_much_wider_than_that_of_the_sampled_questions_alone(
 
 @pytest.mark.parametrize(("n", "alone"), [(4, False), (5, True)])
 def test_five_sampled_questions_bound_the_interval_alone(
-    curves: ScoreCurves, n: int, alone: bool
+    curves: ScoreCurves, n: int, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model error this large leaves the score open, so that any bound is narrower."""
+    """A factor this large leaves the score open, so that any bound is narrower."""
+    monkeypatch.setattr(score_estimate, "_WITHIN", 1e6)
     responses = answers_to(np.arange(n), np.zeros(N_ITEMS), sampled=True)
-    told = estimator(curves, ModelError(0.0, 40.0, 40.0)).estimate(responses)
+    told = estimator(curves).estimate(responses)
     assert told.by_sample_alone == alone
 
 
@@ -344,7 +349,7 @@ def test_the_mode_of_a_running_test_stays_cached(monkeypatch: pytest.MonkeyPatch
 def test_an_examinee_far_above_the_reference_models_is_not_shrunk(curves: ScoreCurves) -> None:
     records = drawn_records(np.full(30, 2.8), 5)
     test = score_test(explained(curves), WEIGHTS, 40, EVERY)
-    way = estimator(curves, ModelError(above=0.2))
+    way = estimator(curves)
     told = [way.estimate(take(test, row, seed=[i])[0].responses) for i, row in enumerate(records)]
     truth = records.mean(axis=1)
     assert abs(np.mean([one.value for one in told] - truth)) < 0.025
@@ -397,16 +402,13 @@ def test_steps_in_flight_tell_whether_they_were_sampled(curves: ScoreCurves) -> 
 
 def test_a_version_keeps_its_curves(curves: ScoreCurves) -> None:
     ids = tuple(f"i{j}" for j in range(N_ITEMS))
-    learned = LearnedCurves(
-        curves=curves, n_reference=80, errors={"all": ModelError(-0.1, 0.2, 0.3)}
-    )
+    learned = LearnedCurves(curves=curves, n_reference=80)
     knowledge = {CURVES: curves_to_dict(learned, ids)}
     turned = ItemBank.from_intercepts(
         a=np.ones(N_ITEMS), intercept=np.zeros(N_ITEMS), item_ids=ids[::-1]
     )
     found = curves_of(turned, knowledge)
     assert found is not None
-    assert found.errors == learned.errors
     np.testing.assert_allclose(found.curves.slopes, curves.slopes[:, ::-1], rtol=1e-6)
     unknown = ItemBank.from_intercepts(a=[1.0], intercept=[0.0], item_ids=["new"])
     assert curves_of(unknown, knowledge) is None
@@ -418,8 +420,7 @@ def test_intervals_hold_the_extreme_possible_score(right: bool, end: str) -> Non
     """Scores of 40 items are 1/40 apart; with all answers right the score may be 1."""
     n_items = 40
     curves = ScoreCurves(np.full((1, n_items), 1.2), np.linspace(-1.0, 1.0, n_items))
-    error = ModelError(0.0, 0.0, 0.0)
-    way = ScoreEstimator(explained(curves), np.full(n_items, 1 / n_items), error)
+    way = ScoreEstimator(explained(curves), np.full(n_items, 1 / n_items))
     told = way.estimate([Response(ItemIndex(i), float(right)) for i in range(8, 28)])
     assert getattr(told, end) == float(right)
     assert told.lo < told.value < told.hi
@@ -450,7 +451,7 @@ def test_five_right_answers_of_five_leave_something_open() -> None:
 
 def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: ScoreCurves) -> None:
     bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=curves.intercept)
-    learned = LearnedCurves(curves=curves, n_reference=80, errors={})
+    learned = LearnedCurves(curves=curves, n_reference=80)
     tests = {
         method: Design.from_dict({"prediction": {"method": method}}).build(bank, curves=learned)
         for method in (None, "combined", "design", "p-irt")
@@ -539,17 +540,16 @@ def test_with_all_items_asked_the_prediction_is_the_score(curves: ScoreCurves) -
     assert part.lo == part.value == part.hi == pytest.approx(row[:60].mean())
 
 
-@pytest.mark.parametrize(("n_sampled", "within"), [(0, 0.1), (2, 0.1), (8, 0.1), (8, -0.3)])
-def test_a_reading_matches_direct_sums(curves: ScoreCurves, n_sampled: int, within: float) -> None:
-    """Cover small errors, binary answers, and answers that vary more than the curves state."""
+@pytest.mark.parametrize(("n_sampled", "binary"), [(0, 0), (2, 0), (8, 0), (8, 1)])
+def test_a_reading_matches_direct_sums(curves: ScoreCurves, n_sampled: int, binary: int) -> None:
+    """Cover answers in between, and binary ones, which vary more than the curves state."""
     rng = np.random.default_rng(12)
     held = ScoreCurves(curves.slopes[:2], curves.intercept, dispersion=0.7)
-    error = ModelError(within, above=0.2, below=0.3, above_sd=0.1, below_sd=0.2)
     weights = rng.random(N_ITEMS)
     weights /= weights.sum()
     items = rng.permutation(N_ITEMS)[:14]
     scores = rng.random(14)
-    if within < 0:
+    if binary:
         scores = (scores < 0.5).astype(float)
     chance = np.where(np.arange(14) < n_sampled, rng.uniform(0.01, 0.1, 14), 1.0)
     chance[1] = 0.5 if n_sampled >= 3 else chance[1]
@@ -592,7 +592,7 @@ def test_a_reading_matches_direct_sums(curves: ScoreCurves, n_sampled: int, with
         for each in (p_held, p)
     ]
     wider = min(max((8 + 14 * min(squares)) / (8 + 14), 1.0), 1 / 0.7)
-    assert (wider > 1.05) == (within < 0)
+    assert (wider > 1.05) == bool(binary)
     variance, free_variance = wider * variance, wider * free_variance
     some, bias = items[:n_sampled], 1.5 * free_variance
     if n_sampled >= 3:
@@ -623,7 +623,7 @@ def test_a_reading_matches_direct_sums(curves: ScoreCurves, n_sampled: int, with
         for n, (i, s, c) in enumerate(zip(items, scores, chance, strict=True), 1)
     ]
     both = explained(held, 60)
-    told_score = ScoreEstimator(both, weights, error).estimate(answers)
+    told_score = ScoreEstimator(both, weights).estimate(answers)
     free, own_way = (one.locate(items, scores).log_likelihood for one in (both.free, held))
     assert told_score.evidence == pytest.approx((free - own_way) / wider, abs=1e-6)
     assert told_score.by_curves == pytest.approx(value, abs=1e-6)
@@ -633,12 +633,8 @@ def test_a_reading_matches_direct_sums(curves: ScoreCurves, n_sampled: int, with
 
     doubt = told_score.doubt
     assert doubt == pytest.approx(expit(logit(0.4) + told_score.evidence))
-    away = min(max(abs(mode[0]) - 1.0, 0.0), 6.0)
-    slope, sd = (0.2, 0.1) if mode[0] > 0 else (0.3, 0.2)
-    degrees = max(1 / (1 / 8 + 2 * (sd * away) ** 2), 3.0)
-    factor = np.exp(within + slope * away)
-    factor = max(factor, 1 - (1 - factor) / wider)
-    own = student(degrees, logit(value), factor * variance**0.5 / (value * (1 - value)))
+    factor = 0.85 * np.exp(0.2 * min(max(abs(mode[0]) - 1.0, 0.0), 6.0))
+    own = student(8.0, logit(value), factor * variance**0.5 / (value * (1 - value)))
     other_sd = 0.8 * free_variance**0.5 / (free_value * (1 - free_value))
     other = student(8.0, logit(free_value), other_sd)
 
@@ -652,15 +648,23 @@ def test_a_reading_matches_direct_sums(curves: ScoreCurves, n_sampled: int, with
         assert found == pytest.approx(expit(end), abs=1e-5)
 
 
+def test_curves_err_more_the_farther_they_extrapolate(curves: ScoreCurves) -> None:
+    for position, factor in ((0.0, 0.85), (-0.9, 0.85), (3.0, 0.85 * np.exp(0.4))):
+        place = np.zeros(len(curves.slopes))
+        place[0] = position
+        at = Located(place, np.diag(1.0 / curves.precision))
+        held = Explained(curves, at, WEIGHTS, np.full(N_ITEMS, 0.5), value=0.5, variance=0.01)
+        assert held.stretch == pytest.approx(factor)
+
+
 def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> None:
     rng = np.random.default_rng(8)
     shape = ScoreCurves(rng.lognormal(0.0, 0.2, (1, N_ITEMS)), rng.normal(size=N_ITEMS))
     answers = [Response(ItemIndex(i), float(i % 3 != 0)) for i in range(20)]
-    error = ModelError(within=0.2, above=0.3, below=0.4)
-    both = [estimator(one, error) for one in (shape.of_the_like(), shape)]
+    both = [estimator(one) for one in (shape.of_the_like(), shape)]
     held = [one.by_curves(answers) for one in both]
     m1, m2 = (one.value for one in held)
-    s1, s2 = (one.variance * error.at(one.at.position) ** 2 for one in held)
+    s1, s2 = (one.variance * (1.9 * one.stretch) ** 2 for one in held)
     curves_mean, curves_variance = (m1 + m2) / 2, (s1 + s2) / 2 + ((m1 - m2) / 2) ** 2
     own_mean, own_variance = 0.55, (0.08 / 1.959964) ** 2
     precision = np.array([1 / curves_variance, 1 / own_variance])

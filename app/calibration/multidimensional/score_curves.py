@@ -1,43 +1,20 @@
-"""Fits score curves to whole records, and measures their error on held-out examinees.
+"""Fits score curves to whole records.
 
 An examinee's general ability is the logit of its mean score. Given this ability, penalised
 likelihood gives each item a slope and an intercept. The residual of each answer becomes a deviation
 of its logit: one Newton step from 0 under a normal prior. The other abilities are the principal
 components of these deviations. The fit assumes no population distribution of the abilities, so it
 holds beyond the reference models as much as among them; see `app.engine.prediction.score_curves`.
-
-Held out are random quarters, the strongest fifth, the weakest fifth, and the strongest 30 % while
-curves are fitted to the weakest half. Each held-out examinee takes the test that the bank will
-give, answered from its record; curves predict its score after 8, 16, 32 and 48 answers. The errors
-of the score's logit tell how wide intervals must be at each distance from the reference models; see
-`app.engine.prediction.model_error`. Tests cost more time than fits, so few examinees are tested.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
-from typing_extensions import override
 
-from app.calibration.matrix import HoldOut, evenly, split_by_strength
-from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
-from app.engine.adaptive import AdaptiveTest
-from app.engine.bank import ItemBank
-from app.engine.estimation.estimators import GridBelief, GridEstimator
-from app.engine.information_index import index_of
+from app.calibration.matrix import evenly
+from app.calibration.multidimensional.score_model import LEAST_EXAMINEES
 from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulation
-from app.engine.prediction.model_error import SCORE, ModelError, Seen, model_error
 from app.engine.prediction.score_curves import ScoreCurves
-from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, logit_of, prior_doubt
 from app.engine.prediction.score_model import reduced
-from app.engine.prediction.targets import WHOLE_BANK
-from app.engine.selection.base import Criterion, Pool
-from app.engine.selection.information import PerCost
-from app.engine.selection.sampled import CurveVariance, Sampled, WantedOrSampled
-from app.engine.selection.selectors import Randomesque
-from app.engine.simulation.simulate import take
-from app.engine.state import CatState, Response
-from app.engine.stopping import AnyOf, MaxItems
 
 #: Abilities beside the general one: one for every 8 examinees, from 4 to 16. Large banks get fewer,
 #: at most 50,000 / n_items but at least 4, because each step of a test reads every slope.
@@ -50,18 +27,6 @@ _LEAST_SLOPE, _MOST_SLOPE = 0.1, 4.0
 _STEPS, _LONGEST = 25, (0.5, 1.0)
 _SETTLED = 1e-6  # the fit ends at steps below this
 _LEAST_SPREAD = 0.1  # least standard deviation of the general ability (logits), for equal records
-#: Name of the random hold-outs.
-RANDOM = "random"
-#: Numbers of answers after which errors are measured.
-LOOKS = (8, 16, 32, 48)
-#: Most examinees tested in a hold-out, and in a random one; more would hardly change the three
-#: numbers that are estimated.
-_MOST_TESTED, _MOST_OF_A_PART = 16, 8
-#: Number of random hold-outs.
-_PARTS = 4
-#: Most examinees that curves are fitted to in a hold-out; more hardly improve them.
-_MOST_KNOWN = 500
-_SURE = 1e-6  # a smaller standard deviation by the model means that nothing is left to predict
 
 
 def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> ScoreCurves:
@@ -167,154 +132,15 @@ def _sigmoid(logit: FloatArray) -> FloatArray:
     return value
 
 
-def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
-    """All hold-outs: four random ones and three by strength."""
-    mixed = rng.permutation(len(scores))
-    parts = np.array_split(mixed, _PARTS)
-    random = [HoldOut(RANDOM, np.setdiff1d(mixed, part), part) for part in parts]
-    return [*random, *split_by_strength(strongest_first(scores))]
-
-
-def learn_curves(
-    scores: FloatArray,
-    targets: Mapping[str, FloatArray],
-    rng: np.random.Generator,
-    *,
-    askable: BoolArray | None = None,
-    costs: FloatArray | None = None,
-) -> LearnedCurves:
-    """Fit score curves, and measure their error on each target.
-
-    The tests aim at the whole bank's score, or at the first target if that is not among them.
-    With fewer than 20 examinees nobody is held out, and the errors are those of the prior.
+def learn_curves(scores: FloatArray, rng: np.random.Generator) -> LearnedCurves:
+    """Fit score curves, and describe the population; with fewer than 20 examinees it is unknown.
 
     Args:
         scores: Records in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        targets: Weights by name, each of shape (n_items,), summing to 1.
-        rng: Random generator for the hold-outs and the choice of examinees.
-        askable: Mask of the items that tests may ask, shape (n_items,); all by default.
-        costs: Cost of each item where tests choose by gain per cost, shape (n_items,).
+        rng: Random generator for the choice of examinees.
     """
-    if len(scores) < LEAST_EXAMINEES:
-        return LearnedCurves(curves=fit_curves(scores, rng), n_reference=len(scores))
-    seen: dict[str, list[Seen]] = {name: [] for name in targets}
-    for hold_out in hold_outs(scores, rng):
-        for name, errors in _errors(scores, hold_out, targets, askable, costs).items():
-            seen[name] += errors
     return LearnedCurves(
         curves=fit_curves(scores, rng),
         n_reference=len(scores),
-        errors={name: model_error(errors, len(LOOKS), SCORE) for name, errors in seen.items()},
-        population=reference_population(scores),
-    )
-
-
-def _errors(
-    scores: FloatArray,
-    hold_out: HoldOut,
-    targets: Mapping[str, FloatArray],
-    askable: BoolArray | None,
-    costs: FloatArray | None,
-) -> dict[str, list[Seen]]:
-    """Errors on one hold-out by target, one entry for each number of answers."""
-    n_items = scores.shape[1]
-    active = np.ones(n_items, dtype=np.bool_) if askable is None else askable
-    fitted = fit_curves(scores[evenly(hold_out.known, _MOST_KNOWN)])
-    aim = targets.get(WHOLE_BANK)
-    if aim is None:
-        aim = next(iter(targets.values()))
-    curves = fitted.towards(aim, active)
-    looks = sorted({min(look, int(active.sum())) for look in LOOKS})
-    doubt = prior_doubt(hold_out.known.size)
-    test = score_test(Explanations(curves, doubt), aim, looks[-1], active, costs)
-    predictors = {
-        name: ScoreEstimator(
-            Explanations(fitted.towards(weights, active), doubt), weights, ModelError(), active
-        )
-        for name, weights in targets.items()
-    }
-    errors: dict[str, dict[int, list[tuple[float, float, float]]]] = {
-        name: {look: [] for look in looks} for name in targets
-    }
-    most = _MOST_OF_A_PART if hold_out.name == RANDOM else _MOST_TESTED
-    for row in evenly(hold_out.tested, most).tolist():
-        answered = ~np.isnan(scores[row])
-        if not (answered & active).any():
-            continue
-        states: list[CatState] = []
-        take(test, scores[row], seed=[row], watch=states.append)
-        unknown = np.flatnonzero(~answered).tolist()
-        for name, weights in targets.items():
-            share = float(weights[answered].sum())
-            if share < LEAST_ANSWERED * float(weights.sum()):
-                continue
-            truth = float(weights[answered] @ scores[row, answered]) / share
-            # All right and all wrong have no logit: the score stays half an answer away from both.
-            count = int(np.count_nonzero(weights[answered]))
-            truth = logit_of((truth * count + 0.5) / (count + 1.0))
-            for state in states:
-                if state.n_scored in errors[name]:
-                    held = predictors[name].by_curves(state.responses, unknown)
-                    (value, sd), position = held.on_logits(), held.at.position
-                    errors[name][state.n_scored].append((value - truth, sd, position))
-    return {
-        name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in errors.items()
-    }
-
-
-def _seen(rows: list[tuple[float, float, float]]) -> Seen:
-    error, sd, position = np.array(rows).T
-    uncertain = sd > _SURE
-    return Seen(error[uncertain], sd[uncertain], position[uncertain])
-
-
-class _FixedTheta(GridEstimator):
-    """Never updates theta, which a test for a score alone does not need: this saves time."""
-
-    @override
-    def update(
-        self,
-        bank: ItemBank,
-        belief: GridBelief,
-        *responses: Response,
-    ) -> GridBelief:
-        """Return the belief unchanged."""
-        del bank, responses
-        return belief
-
-
-def score_test(
-    explanations: Explanations,
-    weights: FloatArray,
-    length: int,
-    active: BoolArray,
-    costs: FloatArray | None = None,
-) -> AdaptiveTest:
-    """The fixed-length test for a score that a bank with these curves gives.
-
-    Args:
-        explanations: The two explanations of the answers, which hold the curves.
-        weights: Weight of each item in the score, shape (n_items,).
-        length: Number of items to ask.
-        active: Mask of the items that may be asked, shape (n_items,).
-        costs: Cost of each item where tests choose by gain per cost, shape (n_items,).
-    """
-    curves = explanations.curves
-    bank = ItemBank.from_intercepts(
-        a=np.ones(weights.size), intercept=curves.intercept, item_ids=None
-    )
-    criterion: Criterion = CurveVariance(curves=curves, weights=weights)
-    if costs is not None:
-        criterion = PerCost(criterion=criterion, costs=costs, weight=1.0)
-    estimator = ScoreEstimator(explanations, weights, ModelError(), active)
-    return AdaptiveTest(
-        pool=Pool(index=index_of(bank), active=active),
-        estimator=_FixedTheta(),
-        selector=WantedOrSampled(
-            estimator=estimator,
-            wanted=Randomesque(criterion=criterion),
-            sampled=Sampled.of(curves, weights, costs),
-        ),
-        stopping=AnyOf(goals=(), limits=(MaxItems(items=length),), min_items=0),
-        predictor=estimator,
+        population=reference_population(scores) if len(scores) >= LEAST_EXAMINEES else None,
     )

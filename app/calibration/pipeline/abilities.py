@@ -107,7 +107,7 @@ def learn_abilities(
     learned = None
     if len(scores) >= LEAST_EXAMINEES:
         learned = learn_scores(scores, targets, rng, askable=askable, costs=costs)
-    curves = learn_curves(scores, targets, rng, askable=askable, costs=costs)
+    curves = learn_curves(scores, rng)
     return LearnedAbilities(bank=bank, fit=fit, scores=learned, curves=curves)
 
 
@@ -202,9 +202,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
         return {}
 
     @override
-    def shifted(
-        self, matrix: ScoreMatrix, plan: CalibrationPlan
-    ) -> list[tuple[IntArray, IntArray]]:
+    def shifted(self, matrix: ScoreMatrix) -> list[tuple[IntArray, IntArray]]:
         return []
 
     def _settings(self, plan: CalibrationPlan) -> MultidimensionalSettings:

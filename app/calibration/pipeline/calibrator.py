@@ -12,8 +12,8 @@ from typing_extensions import override
 from app.calibration.filters import Filtered, filter_items
 from app.calibration.fit.goodness import Goodness
 from app.calibration.fit.held_out import Blind
-from app.calibration.matrix import ScoreMatrix
-from app.calibration.multidimensional.score_curves import RANDOM, hold_outs, learn_curves
+from app.calibration.matrix import ScoreMatrix, split_by_strength
+from app.calibration.multidimensional.score_curves import learn_curves, strongest_first
 from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
@@ -124,34 +124,25 @@ class Calibrator(ABC, Generic[Matrix]):
 
         With several abilities it is part of the fit, and this is empty.
         """
-        found = self.learned_curves(matrix.answers(), None, matrix, plan)
+        found = self.learned_curves(matrix.answers(), plan)
         return {} if found is None else {CURVES: curves_to_dict(found, matrix.items)}
 
-    def learned_curves(
-        self,
-        scores: FloatArray,
-        names: Sequence[str] | None,
-        matrix: Matrix,
-        plan: CalibrationPlan,
-    ) -> LearnedCurves | None:
-        """Score curves of some examinees for the scores `names`; None means all reported scores."""
+    def learned_curves(self, scores: FloatArray, plan: CalibrationPlan) -> LearnedCurves | None:
+        """Score curves of some examinees; None if none has answered enough."""
         whole: FloatArray = scores[np.mean(~np.isnan(scores), axis=1) >= LEAST_ANSWERED]
         if not len(whole):
             return None
-        targets = task_targets(matrix.items)
-        wanted = {name: targets[name] for name in names or targets}
-        return learn_curves(whole, wanted, np.random.default_rng(plan.seed))
+        return learn_curves(whole, np.random.default_rng(plan.seed))
 
-    def shifted(self, matrix: Matrix, plan: CalibrationPlan) -> list[tuple[IntArray, IntArray]]:
+    def shifted(self, matrix: Matrix) -> list[tuple[IntArray, IntArray]]:
         """The strongest and the weakest examinees, to be tested on banks calibrated without them.
 
-        With several abilities there are none: `learn_curves` itself tests score curves on such
-        hold-outs, and theta is not tested so.
+        With several abilities there are none: theta is not tested so.
         """
         if matrix.n_examinees < LEAST_EXAMINEES:
             return []
-        found = hold_outs(matrix.answers(), np.random.default_rng(plan.seed))
-        return [(held.known, held.tested) for held in found if held.name != RANDOM]
+        found = split_by_strength(strongest_first(matrix.answers()))
+        return [(held.known, held.tested) for held in found]
 
 
 class BinaryCalibrator(Calibrator[ScoreMatrix]):

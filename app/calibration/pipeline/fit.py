@@ -26,7 +26,6 @@ from app.engine.bank import ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.knowledge import with_abilities
 from app.engine.models.base import FloatArray, IntArray
-from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 
@@ -143,9 +142,7 @@ def records_of(
         scores_of=matrix.answers,
         taught_by=_remembering(taught_by),
         curves_by=_remembering(
-            lambda known: calibrator.learned_curves(
-                matrix.answers(np.sort(known)), [WHOLE_BANK], matrix, plan
-            )
+            lambda known: calibrator.learned_curves(matrix.answers(np.sort(known)), plan)
         ),
         n_examinees=matrix.n_examinees,
     )
@@ -159,7 +156,7 @@ def tests_of(
     Raises:
         InvalidInputError: Fewer than 20 examinees.
     """
-    shifted = CALIBRATORS[plan.model].shifted(matrix, plan)
+    shifted = CALIBRATORS[plan.model].shifted(matrix)
     return held_out(records, shifted=shifted, seed=plan.seed)
 
 

@@ -336,8 +336,7 @@ def _learned(
     if others is None or not others.n_examinees:
         return None, None
     scores, n = others.scores, others.n_examinees
-    whole = {WHOLE_BANK: np.full(bank.n_items, 1.0 / bank.n_items)}
-    curves = learn_curves(scores, whole, np.random.default_rng(seed))
+    curves = learn_curves(scores, np.random.default_rng(seed))
     if n < LEAST_EXAMINEES:
         return curves, None
     rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()

@@ -125,16 +125,14 @@ class BankFacts:
         return ProfilePIrt(self.weights_of(shares) if target is None else target.weights)
 
     def _predictor_by_curves(self, shares: Mapping[str, float] | None) -> Predictor:
-        learned, tags, weights = self.curves, shares or {WHOLE_BANK: 1.0}, self.weights_of(shares)
-        # No held-out errors exist for a mix of tags: those of the whole bank come nearest.
-        error = learned.error_of(next(iter(tags)) if len(tags) == 1 else WHOLE_BANK)
+        learned, weights = self.curves, self.weights_of(shares)
         # By the sampled questions alone: the curves are not believed to hold.
         alone = self.method is PredictionMethod.DESIGN
         doubt = 1.0 if alone else prior_doubt(learned.n_reference)
 
         def by(curves: ScoreCurves) -> ScoreEstimator:
             explanations, method = Explanations(curves, doubt), DESIGN if alone else COMBINED
-            return ScoreEstimator(explanations, weights, error, self.active, method)
+            return ScoreEstimator(explanations, weights, self.active, method)
 
         if target := self.never_asked(shares):
             # The blend needs two estimators that differ by their prior, whatever may be asked.

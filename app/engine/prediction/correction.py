@@ -16,7 +16,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.prediction.learned_curves import LearnedCurves, Place, PopulationPosition
-from app.engine.prediction.model_error import ModelError, distance
+from app.engine.prediction.model_error import distance
 from app.engine.state import Z_95, CatState, Estimate
 from app.errors import InvalidInputError
 
@@ -113,7 +113,7 @@ class ExtrapolationAdjustment:
 
     def at(self, position: float) -> float:
         """Factor, at least 1, on the interval of an examinee at that position."""
-        return ModelError(0.0, self.above, self.below).at(position)
+        return math.exp((self.above if position > 0.0 else self.below) * distance(position))
 
     def bias_at(self, position: float) -> tuple[float, float]:
         """Bias of theta (above 0: too high) at that position, and its standard error, logits."""

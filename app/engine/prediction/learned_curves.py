@@ -7,17 +7,15 @@ that the examinee is like them.
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from app.engine.bank import ItemBank
-from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading, logit_of
-from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Z_95, Response, answered
 
 #: Standard error above which the place is open, in standard deviations of the reference models.
@@ -92,18 +90,16 @@ class ReferencePopulation:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LearnedCurves:
-    """Score curves with their errors and the population that they were learned from.
+    """Score curves, and the population that they were learned from.
 
     Attributes:
         curves: Curves of the bank's items.
         n_reference: Number of reference models that they were learned from.
-        errors: Error of the curves for each target, by its name; "all" is the whole bank.
         population: General ability of the reference models; None where unknown.
     """
 
     curves: ScoreCurves
     n_reference: int
-    errors: Mapping[str, ModelError] = field(default_factory=dict)
     population: ReferencePopulation | None = None
 
     @classmethod
@@ -137,10 +133,6 @@ class LearnedCurves:
         elif at.position + sd < weakest:
             standing = PopulationPosition.BELOW
         return Place(standing, is_open, at.position)
-
-    def error_of(self, target: str) -> ModelError:
-        """Error of the curves for a target; that of the whole bank for an untried target."""
-        return self.errors.get(target) or self.errors.get(WHOLE_BANK) or ModelError()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Intervals of mixtures of normals, one component an ability, and of Student's t."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import beta, ndtr, ndtri, stdtr
@@ -76,22 +76,14 @@ class StudentMixture:
     Attributes:
         middle: Centre of each component, shape (n_parts, 1).
         spread: Scale of each component, above 0, shape (n_parts, 1).
-        degrees: Degrees of freedom of each component, shape (n_parts, 1).
+        degrees: Degrees of freedom.
         mass: Mass of each component, shape (n_parts,), summing to 1.
     """
 
     middle: FloatArray
     spread: FloatArray
-    degrees: FloatArray
+    degrees: float
     mass: FloatArray
-    _heights: FloatArray = field(init=False, repr=False)
-    _powers: FloatArray = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        degrees = self.degrees
-        heights = 1.0 / (np.sqrt(degrees) * beta(0.5, 0.5 * degrees) * self.spread)
-        object.__setattr__(self, "_heights", heights)
-        object.__setattr__(self, "_powers", -0.5 * degrees - 0.5)
 
     def below(self, points: FloatArray) -> FloatArray:
         """Probability of less than each point."""
@@ -100,8 +92,10 @@ class StudentMixture:
 
     def density(self, points: FloatArray) -> FloatArray:
         """Density at each point."""
-        squares = ((points - self.middle) / self.spread) ** 2 / self.degrees
-        found: FloatArray = self.mass @ (self._heights * (1.0 + squares) ** self._powers)
+        degrees = self.degrees
+        squares = ((points - self.middle) / self.spread) ** 2 / degrees
+        shape = (1.0 + squares) ** (-0.5 * degrees - 0.5) / self.spread
+        found: FloatArray = self.mass @ shape / (math.sqrt(degrees) * beta(0.5, 0.5 * degrees))
         return found
 
     def quantiles(self, levels: FloatArray, first: float, last: float) -> list[float]:

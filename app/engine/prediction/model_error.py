@@ -1,19 +1,16 @@
-"""Error of a model, by the distance of an examinee from the reference models.
+"""Error of an ability, by the distance of an examinee from the reference models.
 
 Errors of held-out examinees, in the model's standard deviations, follow Student's t of scale
-f = exp(within + slope * distance), with one slope above and one below the reference models. The
-parameters are posterior means. The uncertainty of a slope lowers the degrees of freedom with the
-distance: the log scale of a t with n degrees has variance 1 / 2n. A factor for a normal error takes
-the slope one standard deviation larger instead. Estimates of ability are biased, too, in proportion
-to the distance: `bias_of` is a regression on it without an intercept. Examinees of one hold-out
-share the errors of its model, so together they count for at most ten.
+f = exp(within + slope * distance), with one slope above and one below the reference models:
+`growth_of` has their posterior means. Estimates are biased, too, in proportion to the distance:
+`bias_of` is a regression on it without an intercept. Examinees of one hold-out share the errors of
+its model, so together they count for at most ten.
 
 Source: Lange, Little & Taylor (1989), Journal of the American Statistical Association 84.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import softmax
@@ -27,78 +24,11 @@ WITHIN = 1.0
 #: Largest distance: no examinee was held out farther away, so widths grow no more beyond it.
 _FARTHEST = 6.0
 _SHARED = 0.1  # correlation of the errors of examinees in one hold-out
-#: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
-_WITHIN, _FARTHER = (0.05, 0.35), 0.1
+#: Prior: the model's variance is about right, and widths grow with the distance.
+_WITHIN, _FARTHER = (0.05, 0.35), (0.1, 0.15)
 _BIAS_SD = 0.2  # of the bias's prior with mean 0: a little more than that of the slopes
 _LEAST_SCALE, _ROUNDS = 0.25, 50
-#: Least degrees of freedom; with two or fewer an error has no variance.
-_FEWEST_DEGREES = 3.0
 _WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Prior of an error.
-
-    Attributes:
-        degrees: Degrees of freedom of its t.
-        farther: Standard deviation of the prior of its slopes.
-    """
-
-    degrees: float
-    farther: float
-
-
-ABILITY, SCORE = Kind(DEGREES, 0.15), Kind(8.0, 0.2)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelError:
-    """Error of the model, in its own standard deviations.
-
-    Attributes:
-        within: Logarithm of f for examinees like the reference models.
-        above: Slope of the logarithm of f for stronger examinees, at least 0.
-        below: Slope of the logarithm of f for weaker examinees, at least 0.
-        degrees: Degrees of freedom.
-        above_sd: Standard error of `above`.
-        below_sd: Standard error of `below`.
-    """
-
-    within: float = 0.0
-    above: float = 0.1
-    below: float = 0.1
-    degrees: float = SCORE.degrees
-    above_sd: float = 0.0
-    below_sd: float = 0.0
-
-    def at(self, position: float) -> float:
-        """Factor for a normal error, with a margin of one standard error of the slope.
-
-        A position is a general ability, in standard deviations of the reference models.
-        """
-        slope, sd = self._slope(position)
-        return float(np.exp(self.within + (slope + sd) * distance(position)))
-
-    def spread_at(self, position: float) -> tuple[float, float]:
-        """Factor f for an error that follows t, and its degrees of freedom."""
-        (slope, sd), away = self._slope(position), distance(position)
-        open_ = 1.0 / self.degrees + 2.0 * (sd * away) ** 2
-        degrees = max(1.0 / open_, min(_FEWEST_DEGREES, self.degrees))
-        return float(np.exp(self.within + slope * away)), degrees if sd > 0.0 else self.degrees
-
-    def _slope(self, position: float) -> tuple[float, float]:
-        """Slope on the side of a position, and its standard error."""
-        return (self.above, self.above_sd) if position > 0.0 else (self.below, self.below_sd)
-
-    def to_dict(self) -> dict[str, float]:
-        """JSON-able."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> "ModelError":
-        """Inverse of `to_dict`."""
-        return cls(**{one.name: document[one.name] for one in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,64 +46,55 @@ class Seen:
     position: FloatArray
 
 
-def model_error(seen: Sequence[Seen], looks: int, kind: Kind = ABILITY) -> ModelError:
-    """Posterior mean of the error model; see the module.
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """Change for each standard deviation of distance, on one side of the reference models.
+
+    Attributes:
+        value: Estimate.
+        sd: Standard error of `value`.
+    """
+
+    value: float
+    sd: float
+
+
+def growth_of(seen: Sequence[Seen], looks: int) -> tuple[Slope, Slope]:
+    """Growth of the logarithm of f for stronger examinees, and for weaker ones; see the module.
 
     Args:
         seen: Errors of each hold-out after each number of answers.
         looks: Number of looks at each examinee, which count as one observation together.
-        kind: Prior of the errors.
     """
-    degrees = kind.degrees
     # A t of this scale has the variance of the model times exp(0.1).
-    usual = _WITHIN[0] + 0.5 * float(np.log((degrees - 2.0) / degrees))
+    usual = _WITHIN[0] + 0.5 * float(np.log((DEGREES - 2.0) / DEGREES))
     within = -0.5 * ((_WITHIN_GRID - usual) / _WITHIN[1]) ** 2
-    prior = -0.5 * ((_FARTHER_GRID - _FARTHER) / kind.farther) ** 2
+    prior = -0.5 * ((_FARTHER_GRID - _FARTHER[0]) / _FARTHER[1]) ** 2
     sides = {side: np.tile(prior, (within.size, 1)) for side in (1.0, -1.0)}
     for one in seen:
-        n = one.error.size
-        counts = _counts(n, looks)
+        counts = _counts(one.error.size, looks)
         away = np.array([distance(float(position)) for position in one.position])
         for side, log_mass in sides.items():
             mine = (away > 0.0) & (np.sign(one.position) == side)
             scale = _WITHIN_GRID[:, None, None] + _FARTHER_GRID[:, None] * away[mine]
-            size = log_density(one.error[mine], np.exp(scale) * one.sd[mine], degrees)
+            size = _log_density(one.error[mine], np.exp(scale) * one.sd[mine])
             log_mass += counts * size.sum(axis=2)
         near = away == 0.0
         scale = np.exp(_WITHIN_GRID[:, None]) * one.sd[near]
-        within = within + counts * log_density(one.error[near], scale, degrees).sum(axis=1)
-    of_side = {side: np.logaddexp.reduce(log_mass, axis=1) for side, log_mass in sides.items()}
-    mass = softmax(within + of_side[1.0] + of_side[-1.0])
-    farther, open_ = {}, {}
-    for side, log_mass in sides.items():
-        joint = (within + of_side[-side])[:, None] + log_mass
-        marginal = softmax(np.logaddexp.reduce(joint, axis=0))
-        farther[side] = float(marginal @ _FARTHER_GRID)
-        open_[side] = float(np.sqrt(marginal @ (_FARTHER_GRID - farther[side]) ** 2))
-    return ModelError(
-        float(mass @ _WITHIN_GRID),
-        above=farther[1.0],
-        below=farther[-1.0],
-        degrees=degrees,
-        above_sd=open_[1.0],
-        below_sd=open_[-1.0],
-    )
+        within = within + counts * _log_density(one.error[near], scale).sum(axis=1)
+    above, below = sides.values()
+    return _slope(within, above, below), _slope(within, below, above)
 
 
-@dataclass(frozen=True, slots=True)
-class Bias:
-    """Bias of the estimates on one side, for each standard deviation of distance.
-
-    Attributes:
-        slope: Mean error, in standard deviations of the reference models.
-        sd: Standard error of `slope`.
-    """
-
-    slope: float
-    sd: float
+def _slope(within: FloatArray, mine: FloatArray, other: FloatArray) -> Slope:
+    """Posterior mean of one side's slope, from the log masses of both sides and of the level."""
+    level = within + np.logaddexp.reduce(other, axis=1)
+    mass = softmax(np.logaddexp.reduce(level[:, None] + mine, axis=0))
+    mean = float(mass @ _FARTHER_GRID)
+    return Slope(mean, float(np.sqrt(mass @ (_FARTHER_GRID - mean) ** 2)))
 
 
-def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Bias:
+def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Slope:
     """Bias of the estimates of stronger, or of weaker, examinees; see the module.
 
     Without any such examinee it is the prior: no bias, with the prior's standard deviation.
@@ -198,7 +119,7 @@ def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Bias:
         near = counts * (DEGREES + 1.0) / (DEGREES + size / scale) / (scale * sd**2)
         precision = _BIAS_SD**-2 + float(near @ away**2)
         slope = float(near @ (away * error)) / precision
-    return Bias(slope, precision**-0.5)
+    return Slope(slope, precision**-0.5)
 
 
 def _counts(n: int, looks: int) -> float:
@@ -211,15 +132,9 @@ def distance(position: float) -> float:
     return min(max(abs(position) - WITHIN, 0.0), _FARTHEST)
 
 
-def log_density(error: FloatArray, scale: FloatArray, degrees: float) -> FloatArray:
-    """Log density of the model's error, up to a constant.
-
-    Args:
-        error: Estimate less true value.
-        scale: Scale f s, of a shape that broadcasts with `error`.
-        degrees: Degrees of freedom.
-    """
-    found: FloatArray = -np.log(scale) - 0.5 * (degrees + 1.0) * np.log1p(
-        (error / scale) ** 2 / degrees
+def _log_density(error: FloatArray, scale: FloatArray) -> FloatArray:
+    """Log density of an error of scale f s, up to a constant; shapes that broadcast."""
+    found: FloatArray = -np.log(scale) - 0.5 * (DEGREES + 1.0) * np.log1p(
+        (error / scale) ** 2 / DEGREES
     )
     return found

@@ -24,7 +24,7 @@ from scipy.special import expit
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.prediction.mixtures import StudentMixture
-from app.engine.prediction.model_error import SCORE, ModelError
+from app.engine.prediction.model_error import distance
 from app.engine.prediction.p_irt import (
     COMBINED,
     Certain,
@@ -41,6 +41,10 @@ REFERENCES, LEAST_DOUBT = 40.0, 0.4
 #: Second explanation: prior variance of its bias, as a multiple of the variance of its estimate;
 #: and the factor on its standard deviation, as its prior is wider than most examinees need.
 _BIAS, _WIDTH = 1.5, 0.8
+#: First explanation: f for examinees like the reference models, and the growth of its logarithm for
+#: each standard deviation beyond them.
+_WITHIN, _GROWTH = 0.85, 0.2
+_DEGREES = 8.0  # of freedom of the logit's error under either explanation
 #: With fewer sampled questions their spread is unknown.
 LEAST_SAMPLED = 3
 #: Least sampled questions that bound the interval, and the bound: so many times their own interval.
@@ -173,6 +177,11 @@ class Explained:
         variance = overdispersion * (curves.doubt(at, left, expected) + noise)
         return cls(curves, at, left, expected, value, variance)
 
+    @property
+    def stretch(self) -> float:
+        """Factor f: the farther curves extrapolate, the more they err."""
+        return _WITHIN * math.exp(_GROWTH * distance(self.at.position))
+
     def on_logits(self) -> tuple[float, float]:
         """Logit of the score, and the standard deviation of the logit."""
         inner = min(max(self.value, _EDGE), 1.0 - _EDGE)
@@ -216,14 +225,12 @@ class ScoreEstimator:
     Attributes:
         explanations: The two explanations.
         weights: Weight of each item in the score, shape (n_items,), summing to 1.
-        error: Error of the curves for examinees that follow them.
         askable: Mask of the items that tests may ask, shape (n_items,); None means all.
         method: Name of the method of prediction.
     """
 
     explanations: Explanations
     weights: FloatArray
-    error: ModelError
     askable: BoolArray | None = field(default=None, repr=False)
     method: str = COMBINED
     _lately: dict[int, tuple[tuple[Response, ...], ScoreReading]] = field(
@@ -286,7 +293,7 @@ class ScoreEstimator:
         free = free.corrected(some, scores[sampled], counts)
         evidence = both.evidence(responses)
         doubt = both.doubt(evidence)
-        value, lo, hi = self._quantiles(held, free, doubt, certain, wider)
+        value, lo, hi = _quantiles(held, free, doubt, certain)
         is_alone = False
         if some.size >= LEAST_ALONE:
             first, last = _by_sample_alone(weights, items, scores, counts, scores[sampled])
@@ -306,29 +313,25 @@ class ScoreEstimator:
             by_sample_alone=is_alone,
         )
 
-    def _quantiles(
-        self, held: Explained, free: Explained, doubt: float, certain: Certain, wider: float
-    ) -> tuple[float, float, float]:
-        """Median and central 95 % interval of the score's distribution."""
-        if min(certain.most - certain.least, max(held.variance, free.variance) ** 0.5) <= _SURE:
-            return certain.clip(held.value, held.value, held.value)
-        factor, degrees = self.error.spread_at(held.at.position)
-        # A factor below 1 was learned from scores that vary as little as the reference models'.
-        factor = max(factor, 1.0 - (1.0 - factor) / wider)
-        (m, s), (m_free, s_free) = held.on_logits(), free.on_logits()
-        middle = np.array([m, m_free])[:, None]
-        spread = np.maximum(np.array([factor * s, _WIDTH * s_free]), _LEAST)[:, None]
-        mass = np.array([1.0 - doubt, doubt])
 
-        first = logit_of(max(certain.least, _LEAST))
-        last = logit_of(min(certain.most, 1.0 - _LEAST))
-        score = StudentMixture(middle, spread, np.array([degrees, SCORE.degrees])[:, None], mass)
-        value, lo, hi = expit(np.array(score.quantiles(_LEVELS, first, last))).tolist()
-        # Scores move in steps of one item: an end within half a step of a bound is the bound.
-        half_item = 0.5 * (certain.most - certain.least) / max(_alike(held.left), 1.0)
-        lo = certain.least if lo < certain.least + half_item else lo
-        hi = certain.most if hi > certain.most - half_item else hi
-        return certain.clip(value, lo, hi)
+def _quantiles(
+    held: Explained, free: Explained, doubt: float, certain: Certain
+) -> tuple[float, float, float]:
+    """Median and central 95 % interval of the score's distribution."""
+    if min(certain.most - certain.least, max(held.variance, free.variance) ** 0.5) <= _SURE:
+        return certain.clip(held.value, held.value, held.value)
+    (m, s), (m_free, s_free) = held.on_logits(), free.on_logits()
+    middle = np.array([m, m_free])[:, None]
+    spread = np.maximum(np.array([held.stretch * s, _WIDTH * s_free]), _LEAST)[:, None]
+    first = logit_of(max(certain.least, _LEAST))
+    last = logit_of(min(certain.most, 1.0 - _LEAST))
+    score = StudentMixture(middle, spread, _DEGREES, np.array([1.0 - doubt, doubt]))
+    value, lo, hi = expit(np.array(score.quantiles(_LEVELS, first, last))).tolist()
+    # Scores move in steps of one item: an end within half a step of a bound is the bound.
+    half_item = 0.5 * (certain.most - certain.least) / max(_alike(held.left), 1.0)
+    lo = certain.least if lo < certain.least + half_item else lo
+    hi = certain.most if hi > certain.most - half_item else hi
+    return certain.clip(value, lo, hi)
 
 
 def _by_sample_alone(

@@ -30,7 +30,7 @@ from app.engine.prediction.correction import (
     IntervalFactor,
 )
 from app.engine.prediction.learned_curves import Place
-from app.engine.prediction.model_error import Seen, bias_of, distance, model_error
+from app.engine.prediction.model_error import Seen, bias_of, distance, growth_of
 from app.engine.simulation.simulate import take
 from app.engine.state import Z_95, CatState, Estimate
 from app.errors import InvalidInputError
@@ -206,20 +206,16 @@ def _growing(
         errors, looks = _errors(stretch, groups, beyond)
         above, below = (bias_of(errors, looks, above=side) for side in (True, False))
         bias = {
-            "bias_above": above.slope,
-            "bias_below": below.slope,
+            "bias_above": above.value,
+            "bias_below": below.value,
             "bias_se_above": above.sd,
             "bias_se_below": below.sd,
         }
         beyond = [replace(one, **bias) for one in beyond]
     errors, looks = _errors(stretch, groups, beyond)
-    learned = model_error(errors, looks)
     margin = 0.0 if is_biased else 1.0
-    growth = {
-        "above": learned.above + margin * learned.above_sd,
-        "below": learned.below + margin * learned.below_sd,
-    }
-    return replace(stretch, beyond=replace(beyond[0], **growth))
+    up, down = (one.value + margin * one.sd for one in growth_of(errors, looks))
+    return replace(stretch, beyond=replace(beyond[0], above=up, below=down))
 
 
 def _errors(

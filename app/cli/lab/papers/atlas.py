@@ -34,7 +34,6 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.models.base import IntArray
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.engine.simulation.baselines import anchors_of, p_irt
 from app.engine.simulation.simulate import (
@@ -145,9 +144,8 @@ class Benchmark:
     @cached_property
     def _learned(self) -> list[LearnedCurves]:
         """Curves for each half of the models, learned from the other half."""
-        whole = {WHOLE_BANK: np.full(self.bank.n_items, 1.0 / self.bank.n_items)}
         return [
-            learn_curves(self.scores[others], whole, np.random.default_rng(self.seed))
+            learn_curves(self.scores[others], np.random.default_rng(self.seed))
             for others in self.halves[::-1]
         ]
 

@@ -271,7 +271,7 @@ class Assessor:
         weights = {name: one[split.at] / one[split.at].sum() for name, one in masks.items()}
         known, askable = split.known[:, split.at], split.askable
         scores = learn_scores(known, weights, rng, askable=askable).targets
-        curves = learn_curves(known, weights, rng, askable=askable)
+        curves = learn_curves(known, rng)
         test = self.test(
             criterion, target, targets={WHOLE_BANK: scores[_TARGET], **scores}, curves=curves
         )
