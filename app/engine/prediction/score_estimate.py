@@ -38,12 +38,12 @@ from app.engine.state import Belief, Draw, Response, answered
 #: Number of reference models that halves the prior doubt, and the least prior doubt: even many
 #: reference models do not prove that a new model is like them.
 REFERENCES, LEAST_DOUBT = 40.0, 0.4
-#: Second explanation: prior variance of its bias, as a multiple of the variance of its estimate;
-#: and the factor on its standard deviation, as its prior is wider than most examinees need.
-_BIAS, _WIDTH = 1.5, 0.8
-#: First explanation: f for examinees like the reference models, and the growth of its logarithm for
-#: each standard deviation beyond them.
-_WITHIN, _GROWTH = 0.85, 0.2
+#: Second explanation: prior variance of its bias, as a multiple of the variance of its estimate.
+_BIAS = 1.5
+#: Factors on the standard deviation of the first and of the second explanation, whose priors are
+#: wider than most examinees need; and the growth of the first one's logarithm for each standard
+#: deviation beyond the reference models.
+_HELD_WIDTH, _FREE_WIDTH, _GROWTH = 0.75, 0.8, 0.2
 _DEGREES = 8.0  # of freedom of the logit's error under either explanation
 #: With fewer sampled questions their spread is unknown.
 LEAST_SAMPLED = 3
@@ -179,8 +179,8 @@ class Explained:
 
     @property
     def stretch(self) -> float:
-        """Factor f: the farther curves extrapolate, the more they err."""
-        return _WITHIN * math.exp(_GROWTH * distance(self.at.position))
+        """Growth of the error of curves: the farther they extrapolate, the more they err."""
+        return math.exp(_GROWTH * distance(self.at.position))
 
     def on_logits(self) -> tuple[float, float]:
         """Logit of the score, and the standard deviation of the logit."""
@@ -321,11 +321,16 @@ def _quantiles(
     if min(certain.most - certain.least, max(held.variance, free.variance) ** 0.5) <= _SURE:
         return certain.clip(held.value, held.value, held.value)
     (m, s), (m_free, s_free) = held.on_logits(), free.on_logits()
-    middle = np.array([m, m_free])[:, None]
-    spread = np.maximum(np.array([held.stretch * s, _WIDTH * s_free]), _LEAST)[:, None]
+    middle = np.array([m, m_free])
+    spread = np.array([_HELD_WIDTH * held.stretch * s, _FREE_WIDTH * s_free])
     first = logit_of(max(certain.least, _LEAST))
     last = logit_of(min(certain.most, 1.0 - _LEAST))
-    score = StudentMixture(middle, spread, _DEGREES, np.array([1.0 - doubt, doubt]))
+    score = StudentMixture(
+        middle[:, None],
+        np.maximum(spread, _LEAST)[:, None],
+        _DEGREES,
+        np.array([1.0 - doubt, doubt]),
+    )
     value, lo, hi = expit(np.array(score.quantiles(_LEVELS, first, last))).tolist()
     # Scores move in steps of one item: an end within half a step of a bound is the bound.
     half_item = 0.5 * (certain.most - certain.least) / max(_alike(held.left), 1.0)

@@ -36,7 +36,7 @@ from app.errors import FieldProblem, InvalidInputError
 _MOST_FACTORS, _MOST_NUMBERS = 400, 2_000_000
 _SURE = 1e-6  # least standard deviation of a blended prediction
 #: Factor on the standard deviation of curves that no sampled question checks.
-_UNCHECKED = 1.9
+_UNCHECKED = 1.6
 _REMEMBERED = 64  # sets of items: so many tests at once go on from their last step
 
 
