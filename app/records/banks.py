@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -105,6 +105,14 @@ class ItemOutline:
     targets: tuple[str, ...] = ()
 
 
+class Unmatched(TypedDict):
+    """Parameters that were left out, since the bank has no such item."""
+
+    count: int
+    keys: list[str]
+    """The first of them."""
+
+
 class LintSummary(TypedDict):
     """Lint findings of a version, and the overrides."""
 
@@ -114,6 +122,7 @@ class LintSummary(TypedDict):
     """Number of items in each state."""
     allow: list[str]
     keep: list[str]
+    unmatched: NotRequired[Unmatched]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
