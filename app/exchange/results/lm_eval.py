@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from app.errors import FileFormatError
 from app.exchange.files import check_ratio
 from app.exchange.json_text import json_lines, small_json
 from app.exchange.results.lm_eval_items import asked_by, config_of, written
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
+    LOWER_IS_BETTER,
     OTHER_FILTER,
     Choices,
     LeftOut,
@@ -112,10 +112,8 @@ def read_lm_eval(
             answers = list(_answers(sample, examinee, task, choices, metric, row))
             is_turned = choices.score_range[0] > choices.score_range[1]
             if metric in config.lower_is_better and not is_turned and any(map(_is_scored, answers)):
-                raise FileFormatError(
-                    f"{place}: the lowest {metric} is the best, by the results file: give the "
-                    "worst score before the best (--score-range 1 0), or choose another metric."
-                )
+                yield LeftOut(row, LOWER_IS_BETTER, f"the lowest {metric} is the best")
+                continue
             first, name = answers[0], sample.get("filter", _NO_FILTER)
             saw(
                 Seen(
