@@ -140,7 +140,9 @@ def test_commands_on_a_server_need_no_database(
         assert "`sextant projects list`" in refused("projects", "delete", "nope", "--yes")
         assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]
         recorded = ("--responses", "recorded")
-        brought = done("response-sets", "import", "recorded", "--from", answers)
+        anew = ("response-sets", "import", "recorded", "--from", answers)
+        assert "on this machine with --server local" in refused(*anew, "--dry-run")
+        brought = done(*anew)
         assert "7 answers read, 7 accepted" in brought.stdout
         for first, second, words in (
             ("a", "b", "on 2 common questions (95 % interval "),

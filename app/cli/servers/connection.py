@@ -90,7 +90,9 @@ async def there(
         if new is None:
             what = kind.removesuffix("s").replace("-", " ")
             raise InvalidInputError(
-                f"--dry-run: the server has no {what} {name!r} yet, and a dry run makes none."
+                f"--dry-run: the server has no {what} {name!r} yet, and a dry run makes none. "
+                "Check the files on this machine with --server local, or create it by an import "
+                "without --dry-run."
             ) from None
         await client.request("POST", path_of(kind), json=new)
         made = True
