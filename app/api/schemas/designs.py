@@ -4,6 +4,7 @@ The engine's parts describe the sections of a design. It checks them once the pr
 them in.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -13,6 +14,7 @@ from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY, Preset, stops
 from app.engine.design.parts import BudgetDesign, EstimatorDesign, PredictionDesign, StoppingDesign
 from app.engine.design.selection import SelectionDesign
 from app.engine.simulation.forecast import Effort, Range, Region, summary
+from app.errors import FieldProblem, InvalidInputError
 from app.items import JsonObject
 from app.records.endpoints import Price
 from app.records.sessions import Plan
@@ -59,6 +61,22 @@ class DesignInput(Input):
         return cast(Plan, sections)
 
 
+class NewTest(DesignInput, OnBank):
+    """Base of what describes a whole test."""
+
+    @classmethod
+    def plan_problems(cls, body: Any, faulty: Collection[str]) -> Sequence[FieldProblem]:
+        """Faults of the design in a body, beside those already found in its fields `faulty`."""
+        if not isinstance(body, dict):
+            return ()
+        names = DesignInput.model_fields.keys() - faulty
+        try:
+            SessionPlan.from_dict({name: body[name] for name in names if body.get(name)})
+        except InvalidInputError as error:
+            return error.problems
+        return ()
+
+
 DesignRead = Annotated[JsonObject, ShownAs(SessionPlan)]
 
 
@@ -68,7 +86,7 @@ MAX_EXAMINEES = 500
 _Tokens = Annotated[float, Field(ge=0, le=1e7)]
 
 
-class SimulationCreate(DesignInput, OnBank):
+class SimulationCreate(NewTest):
     """A design on a bank version, and what is known about cost and speed of the calls."""
 
     model_config = examples(
