@@ -27,7 +27,7 @@ from app.errors import (
 from app.items import FinishReason, Message, sha256_of
 from app.observability import CALLS, TOKENS, USD, note, span
 from app.records.figures import NOT_TOLD
-from app.services.endpoints.budgets import UNPAID, counted, most_taken, most_tokens, taken
+from app.services.endpoints.budgets import UNPAID, charged_tokens, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.waiting import OnWait, Waiting, retry_outages
 from app.storage.database import Database
@@ -128,7 +128,7 @@ class RateLimited:
                         CALLS.labels(error.code).inc()
                         raise
                     told = tokens_of(made)
-                    into, out = counted(config.kind, told, reserved)
+                    into, out = charged_tokens(config.kind, told, reserved)
                     is_told = (into, out) == told
                     if is_told:
                         note({f"{_USAGE}.input_tokens": into, f"{_USAGE}.output_tokens": out})
