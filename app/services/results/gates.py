@@ -120,7 +120,7 @@ class GateService:
         if spec.metric == "theta":
             is_alike, what = version.bank.scale == before.bank.scale, "on another scale"
         else:
-            is_alike, what = version.item_ids == before.item_ids, "of other questions"
+            is_alike, what = version.has_questions_of(before), "of other questions"
         if not is_alike and before.bank_id != version.bank_id:
             raise _unfit(
                 f"its bank {before.bank_name!r} is not the bank {version.bank_name!r} of today: a "
