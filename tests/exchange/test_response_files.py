@@ -281,6 +281,16 @@ def test_the_newest_log_of_inspect_comes_first() -> None:
     assert [source.name for _, source in sources_of(logs)[0]] == names[::-1]
 
 
+def test_the_newest_log_is_told_by_the_offset_of_its_date() -> None:
+    """Oldest first: 9:30, 10, 11, 12 and 13 o'clock UTC, after no date and one that never was."""
+    times = ("11-30-00+02-00", "11-00-00+01-00", "11-00-00", "11-00-00-01-00", "11-00-00.5-02-00")
+    dates = ["arc", "2026-13-20T11-00-00+00-00", *(f"2026-11-20T{time}" for time in times)]
+    logs = [SourceFile.of_bytes(f"logs/{date}_x.json", traps.log(scored("C"))) for date in dates]
+    assert [source.name for _, source in sources_of([*logs[2:], *logs[:2]])[0]] == [
+        f"logs/{date}_x.json" for date in (*dates[:1:-1], *dates[:2])
+    ]
+
+
 def test_epochs_are_trials_and_samples_without_scores_are_left_out() -> None:
     samples = [scored("C", "a", epoch=1), scored("I", "a", epoch=2), {"id": "b", "epoch": 1}]
     found = [p for p in read(inspect_json(samples)) if isinstance(p, Recorded)]
