@@ -6,13 +6,13 @@ import typer
 
 from app.cli.gating.judging import Gate
 from app.cli.servers.connection import asked, listed, path_of, request
-from app.cli.servers.options import SAME, also_json, on_server, tell_list
-from app.cli.terminal.console import number, out, show_facts, when
+from app.cli.servers.options import SAME, also_json, is_missing, on_server, tell_list
+from app.cli.terminal.console import JsonObject, number, out, show_facts, when
 from app.cli.terminal.options import YesOption, confirm
 from app.cli.terminal.replies import Baseline, Session, read_all
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
-from app.reports.namesakes import distinct_names
+from sextant_client import AsyncSextant, ProblemError
 
 app = typer.Typer(no_args_is_help=True)
 baselines = typer.Typer(no_args_is_help=True)
@@ -89,21 +89,36 @@ def set_baseline(
 @on_server(baselines, "list", json=SAME)
 def list_baselines() -> None:
     """List baselines by name."""
-    found = listed("/v1/baselines")
-    rows = read_all(Baseline, found)
-    banks = distinct_names({one.bank_version_id: one.bank for one in rows})
+
+    async def read(client: AsyncSextant) -> tuple[list[JsonObject], dict[str, str]]:
+        found = [*await client.list_all("/v1/baselines")]
+        versions = {one.bank_version_id: one.bank for one in read_all(Baseline, found)}
+        return found, {one: await _version(client, bank, one) for one, bank in versions.items()}
+
+    found, versions = asked(read)
     tell_list(
         Baseline,
         found,
         {
             "name": "name",
             "model": "examinee",
-            "bank": lambda one: banks[one.bank_version_id],
+            "bank": lambda one: versions[one.bank_version_id],
             "score": lambda one: number(one.score, ".1%"),
             "questions": "n_items",
             "set": lambda one: when(one.set_at),
         },
     )
+
+
+async def _version(client: AsyncSextant, bank: str, version: str) -> str:
+    """A bank with the number of a version, or with its id where that bank is no longer there."""
+    try:
+        found = await client.request("GET", path_of("banks", bank, "versions", version))
+    except ProblemError as problem:
+        if is_missing(problem):
+            return f"{bank} ({version})"
+        raise
+    return f"{bank} v{found['number']}"
 
 
 @on_server(baselines, "delete")
