@@ -45,7 +45,7 @@ class CalibrationSettings:
         estimate_density: Estimate the weights of the latent density instead of using N(0, 1).
         n_nodes: Quadrature nodes over [-6, 6]. None means 61 at first, and then as many as the
             posteriors need: on a long test they are narrower than the spacing of 61 nodes.
-        max_cycles: Largest number of E-steps.
+        max_cycles: Largest number of E-steps; at least two are made.
         scale: Name of the theta scale that this calibration defines.
 
     Raises:
@@ -228,7 +228,12 @@ def estimated(
         matrix,
         _widened(problem, settings),
         settings.density(),
-        replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf),
+        replace(
+            em,
+            max_cycles=max(settings.max_cycles - 1, 1),
+            tolerance=_ROUGH,
+            gradient_tolerance=np.inf,
+        ),
         start=start,
         watch=watch,
     )
