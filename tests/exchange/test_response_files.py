@@ -684,7 +684,7 @@ def test_a_file_whose_first_object_gives_a_name_twice_is_not_passed_over(tmp_pat
 def test_py_irt_lines_leave_absent_answers_missing() -> None:
     rows = [
         {"subject_id": "m1", "responses": {"q1": 1, "q2": 0}},
-        {"subject_id": "m2", "responses": {"q2": 0.5, "q3": None}},
+        {"subject_id": "m2 ", "responses": {" q2": 0.5, "q3": None, "q2": 1}},
         {"subject_id": "m3", "responses": {}},
         {"subject_id": "", "responses": {"q1": 1}},
     ]
@@ -694,7 +694,12 @@ def test_py_irt_lines_leave_absent_answers_missing() -> None:
         (1, ("m1",), ("q1", "q2"), [[1.0, 0.0]]),
         (2, ("m2",), ("q2",), [[0.5]]),
     ]
-    assert reasons(file) == [(2, "not_scored"), (3, "no_answers"), (4, "unreadable")]
+    assert reasons(file) == [
+        (2, "not_scored"),
+        (2, "duplicate"),
+        (3, "no_answers"),
+        (4, "unreadable"),
+    ]
 
 
 def test_a_long_table_with_trials_is_one_table_for_each() -> None:
