@@ -56,7 +56,7 @@ def _threshold(gate: Gate) -> str:
     is_score, held = gate.metric == "score", gate.threshold
     mark = f"{100 * held:g} %" if is_score else f"{held:g}"
     if gate.baseline is not None:
-        less = f"{100 * held:+.1f} points" if is_score else f"{held:+g}"
+        less = f"{100 * held:+z.1f} points" if is_score else f"{held:+zg}"
         mark = f"{gate.baseline} {less}"
     return f"{what} {gate.direction} {mark} at {100 * gate.confidence:g} %"
 

@@ -382,4 +382,4 @@ def _show(ended: _Rescored, changes: Sequence[_Change]) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:+.2f}"
+    return "?" if value is None else f"{value:+z.2f}"

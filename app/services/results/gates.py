@@ -388,8 +388,8 @@ def _describe(
         unit, digits = ("points", 1) if is_score else ("logits", 2)
         more = "less" if record.direction == "above" else "more"
         said = (
-            f"{name} {value:+.{digits}f} {unit} from that of {record.baseline_name}, "
-            f"{lo:+.{digits}f} to {hi:+.{digits}f} {of_interval}: up to "
+            f"{name} {value:+z.{digits}f} {unit} from that of {record.baseline_name}, "
+            f"{lo:+z.{digits}f} to {hi:+z.{digits}f} {of_interval}: up to "
             f"{abs(mark):g} {unit} {more} may pass."
         )
         return said + ask
