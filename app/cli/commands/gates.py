@@ -91,7 +91,7 @@ def list_baselines() -> None:
     """List baselines by name."""
 
     async def read(client: AsyncSextant) -> tuple[list[JsonObject], dict[str, str]]:
-        found = [*await client.list_all("/v1/baselines")]
+        found: list[JsonObject] = [*await client.list_all("/v1/baselines")]
         versions = {one.bank_version_id: one.bank for one in read_all(Baseline, found)}
         return found, {one: await _version(client, bank, one) for one, bank in versions.items()}
 
