@@ -18,7 +18,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.etags import precondition_problem
-from app.api.schemas.designs import NewTest
+from app.api.schemas.designs import plan_problems
 from app.errors import (
     BlockedAddressError,
     BudgetSpentError,
@@ -223,11 +223,9 @@ async def _on_invalid(request: Request, exc: RequestValidationError) -> JSONResp
         replace(problem, pointer=shortened(problem.pointer.removeprefix("/body")))
         for problem in problems_of(found, shape)
     ]
-    n_found = len(found)
-    if isinstance(shape, type) and issubclass(shape, NewTest):
-        faulty = {one.pointer.removeprefix("/").partition("/")[0] for one in problems}
-        more = shape.plan_problems(exc.body, faulty)
-        problems, n_found = [*problems, *more], n_found + len(more)
+    faulty = {one.pointer.removeprefix("/").partition("/")[0] for one in problems}
+    more = plan_problems(shape, exc.body, faulty)
+    problems, n_found = [*problems, *more], len(found) + len(more)
     detail = (
         f"{problems[0].pointer or 'The body'}: {problems[0].detail}"
         if n_found == 1

@@ -105,14 +105,6 @@ class ItemOutline:
     targets: tuple[str, ...] = ()
 
 
-class Unmatched(TypedDict):
-    """Parameters that were left out, since the bank has no such item."""
-
-    count: int
-    keys: list[str]
-    """The first of them."""
-
-
 class LintSummary(TypedDict):
     """Lint findings of a version, and the overrides."""
 
@@ -122,7 +114,10 @@ class LintSummary(TypedDict):
     """Number of items in each state."""
     allow: list[str]
     keep: list[str]
-    unmatched: NotRequired[Unmatched]
+    n_unmatched: NotRequired[int]
+    """Number of items whose parameters were left out, since the bank has no such item."""
+    unmatched: NotRequired[list[str]]
+    """The first of them, by key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,20 +61,17 @@ class DesignInput(Input):
         return cast(Plan, sections)
 
 
-class NewTest(DesignInput, OnBank):
-    """Base of what describes a whole test."""
-
-    @classmethod
-    def plan_problems(cls, body: Any, faulty: Collection[str]) -> Sequence[FieldProblem]:
-        """Faults of the design in a body, beside those already found in its fields `faulty`."""
-        if not isinstance(body, dict):
-            return ()
-        names = DesignInput.model_fields.keys() - faulty
-        try:
-            SessionPlan.from_dict({name: body[name] for name in names if body.get(name)})
-        except InvalidInputError as error:
-            return error.problems
+def plan_problems(shape: Any, body: Any, faulty: Collection[str]) -> Sequence[FieldProblem]:
+    """Faults of the design in the body of a new test, beside those in its fields `faulty`."""
+    is_test = isinstance(shape, type) and {DesignInput, OnBank} <= set(shape.__mro__)
+    if not is_test or not isinstance(body, dict):
         return ()
+    names = DesignInput.model_fields.keys() - faulty
+    try:
+        SessionPlan.from_dict({name: body[name] for name in names if body.get(name)})
+    except InvalidInputError as error:
+        return error.problems
+    return ()
 
 
 DesignRead = Annotated[JsonObject, ShownAs(SessionPlan)]
@@ -86,7 +83,7 @@ MAX_EXAMINEES = 500
 _Tokens = Annotated[float, Field(ge=0, le=1e7)]
 
 
-class SimulationCreate(NewTest):
+class SimulationCreate(DesignInput, OnBank):
     """A design on a bank version, and what is known about cost and speed of the calls."""
 
     model_config = examples(

@@ -9,13 +9,7 @@ from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.designs import (
-    DesignInput,
-    DesignRead,
-    EstimatorInput,
-    NewTest,
-    PredictionInput,
-)
+from app.api.schemas.designs import DesignInput, DesignRead, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
@@ -41,7 +35,7 @@ from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import MAX_REPEATS, nothing_to_ask
 from app.services.visibility import View
-from app.shapes import FailureRead, Input, Metadata, Name, Output, WorkRead, examples
+from app.shapes import FailureRead, Input, Metadata, Name, OnBank, Output, WorkRead, examples
 
 SessionStatus = TypeAliasType("SessionStatus", SessionState)
 SessionMode = TypeAliasType("SessionMode", Literal["live", "manual"])
@@ -77,7 +71,7 @@ class PromptChange(Input):
         return cast(PromptChanges, self.model_dump(exclude_none=True))
 
 
-class SessionCreate(NewTest):
+class SessionCreate(DesignInput, OnBank):
     """One adaptive test: the examinee, the bank and the design."""
 
     model_config = examples(

@@ -220,7 +220,7 @@ def estimated(
     Where items are fixed, they hold the scale, and the mean and sd of the examinees are estimated.
     """
     em = EmSettings(
-        max_cycles=settings.max_cycles,
+        max_cycles=max(settings.max_cycles - 1, 1),  # one is left for the second stage
         estimate_density=settings.estimate_density and not problem.fixed,
         estimate_population=bool(problem.fixed),
     )
@@ -228,12 +228,7 @@ def estimated(
         matrix,
         _widened(problem, settings),
         settings.density(),
-        replace(
-            em,
-            max_cycles=max(settings.max_cycles - 1, 1),
-            tolerance=_ROUGH,
-            gradient_tolerance=np.inf,
-        ),
+        replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf),
         start=start,
         watch=watch,
     )

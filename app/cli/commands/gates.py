@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 
 from app.cli.gating.judging import Gate
-from app.cli.servers.connection import asked, listed, path_of, request
-from app.cli.servers.options import SAME, also_json, is_missing, on_server, tell_list
+from app.cli.servers.connection import asked, listed, path_of, request, version_of
+from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import JsonObject, number, out, show_facts, when
 from app.cli.terminal.options import YesOption, confirm
 from app.cli.terminal.replies import Baseline, Session, read_all
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant, ProblemError
+from sextant_client import AsyncSextant
 
 app = typer.Typer(no_args_is_help=True)
 baselines = typer.Typer(no_args_is_help=True)
@@ -92,8 +92,12 @@ def list_baselines() -> None:
 
     async def read(client: AsyncSextant) -> tuple[list[JsonObject], dict[str, str]]:
         found: list[JsonObject] = [*await client.list_all("/v1/baselines")]
-        versions = {one.bank_version_id: one.bank for one in read_all(Baseline, found)}
-        return found, {one: await _version(client, bank, one) for one, bank in versions.items()}
+        names = {}
+        for one in read_all(Baseline, found):
+            version = await version_of(client, one.bank, one.bank_version_id)
+            which = f"({one.bank_version_id})" if version is None else f"v{version['number']}"
+            names[one.bank_version_id] = f"{one.bank} {which}"
+        return found, names
 
     found, versions = asked(read)
     tell_list(
@@ -108,17 +112,6 @@ def list_baselines() -> None:
             "set": lambda one: when(one.set_at),
         },
     )
-
-
-async def _version(client: AsyncSextant, bank: str, version: str) -> str:
-    """A bank with the number of a version, or with its id where that bank is no longer there."""
-    try:
-        found = await client.request("GET", path_of("banks", bank, "versions", version))
-    except ProblemError as problem:
-        if is_missing(problem):
-            return f"{bank} ({version})"
-        raise
-    return f"{bank} v{found['number']}"
 
 
 @on_server(baselines, "delete")

@@ -104,6 +104,16 @@ async def there(
         raise
 
 
+async def version_of(client: AsyncSextant, bank: str, version: str) -> JsonObject | None:
+    """A version of a bank; None if that bank is no longer there."""
+    try:
+        return await client.request("GET", path_of("banks", bank, "versions", version))
+    except sextant_client.ProblemError as problem:
+        if is_missing(problem):
+            return None
+        raise
+
+
 async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, JsonObject]]:
     """Yield type and data of each event of a resource, until the last one.
 

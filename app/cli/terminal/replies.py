@@ -174,8 +174,8 @@ class Version(Model):
     active: int = at("lint", "items", "active")
     quarantined: int = at("lint", "items", "quarantined")
     pretest: int = at("lint", "items", "pretest")
-    n_unmatched: int = at("lint", "unmatched", "count", default=0)
-    unmatched: list[str] = at("lint", "unmatched", "keys", default=[])
+    n_unmatched: int = at("lint", "n_unmatched", default=0)
+    unmatched: list[str] = at("lint", "unmatched", default=[])
 
     @property
     def states_and_id(self) -> str:

@@ -119,7 +119,7 @@ def draft_version(
         "keep": sorted(request.keep),
     }
     for skipped in matched.tally.skipped:
-        summary["unmatched"] = {"count": skipped.count, "keys": [*skipped.keys]}
+        summary |= {"n_unmatched": skipped.count, "unmatched": [*skipped.keys]}
     version = BankVersion(
         id=new_id("bkv"),
         bank_id=owner.id,
