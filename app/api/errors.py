@@ -18,6 +18,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.etags import precondition_problem
+from app.api.schemas.designs import plan_problems
 from app.errors import (
     BlockedAddressError,
     BudgetSpentError,
@@ -217,14 +218,18 @@ async def _on_invalid(request: Request, exc: RequestValidationError) -> JSONResp
     if precondition := precondition_problem(found):
         return await _on_sextant_error(request, precondition)
     body = getattr(request.scope.get("route"), "body_field", None)
+    shape = body and body.field_info.annotation
     problems = [
         replace(problem, pointer=shortened(problem.pointer.removeprefix("/body")))
-        for problem in problems_of(found, body and body.field_info.annotation)
+        for problem in problems_of(found, shape)
     ]
+    faulty = {one.pointer.removeprefix("/").partition("/")[0] for one in problems}
+    more = plan_problems(shape, exc.body, faulty)
+    problems, n_found = [*problems, *more], len(found) + len(more)
     detail = (
         f"{problems[0].pointer or 'The body'}: {problems[0].detail}"
-        if len(found) == 1
-        else f"{len(found)} fields of the request cannot be used; see errors."
+        if n_found == 1
+        else f"{n_found} fields of the request cannot be used; see errors."
     )
     return problem_response(
         request, status=422, code=InvalidInputError.code, detail=detail, problems=problems

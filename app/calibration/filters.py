@@ -14,14 +14,13 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from app.calibration.matrix import ScoreMatrix
+from app.calibration.matrix import BLOCK_CELLS, ScoreMatrix
 from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 
 Table = TypeVar("Table", ScoreMatrix, ResponseTable)
-_BLOCK_CELLS = 2_000_000  # cells that are converted to float64 at a time, 16 MB
 #: One-sided confidence for continuous scores: with 8 examinees, many good items correlate below 0.
 _CONFIDENCE = 0.95
 #: With fewer examinees than this, their number is why no item is left.
@@ -318,7 +317,7 @@ def rest_correlations(table: Table) -> FloatArray:
     """
     means = np.nan_to_num(table.item_means())
     sums = np.zeros((6, table.n_items))
-    n_blocks = max(math.ceil(table.scores.size / _BLOCK_CELLS), 1)
+    n_blocks = max(math.ceil(table.scores.size / BLOCK_CELLS), 1)
     for rows in np.array_split(np.arange(table.n_examinees), n_blocks):
         apart = table.answers(rows) - means
         seen = ~np.isnan(apart)

@@ -16,7 +16,8 @@ ByteArray = NDArray[np.uint8]
 MISSING = 255
 """Code of a missing answer; a missing answer does not count as wrong."""
 
-_BLOCK_CELLS = 2_000_000  # cells converted to float64 at a time, 16 MB
+#: Cells converted to float64 at a time, 16 MB.
+BLOCK_CELLS = 2_000_000
 _MAX_PROBLEMS = 20
 
 
@@ -74,7 +75,7 @@ class ScoreMatrix(AnswerTable):
 
         The given answers are None in a block without missing answers.
         """
-        height = max(1, _BLOCK_CELLS // self.n_items)
+        height = max(1, BLOCK_CELLS // self.n_items)
         for start in range(0, self.n_examinees, height):
             rows = slice(start, min(start + height, self.n_examinees))
             block = self.scores[rows]

@@ -59,11 +59,13 @@ def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftO
             score = score_or_reason(value, row, choices)
             if isinstance(score, LeftOut):
                 yield score._replace(detail=f"{item!r}: {score.detail}")
+            elif item.strip() in scores:
+                yield LeftOut(row, "duplicate", f"{item!r}")
             else:
-                scores[item] = score
+                scores[item.strip()] = score
         if scores:
             given = np.array([list(scores.values())])
-            table = ResponseTable((examinee,), tuple(scores), given)
+            table = ResponseTable((examinee.strip(),), tuple(scores), given)
             yield TrialTable(FIRST_TRIAL, table, row)
 
 

@@ -99,7 +99,7 @@ def files_at(paths: Iterable[Path]) -> list[SourceFile]:
                 for part in sorted(path.parent.glob(pattern)):
                     found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
         else:
-            raise FileFormatError(f"{path}: there is no such file or folder.")
+            raise FileFormatError(f"{path}: cannot be read: No such file or directory.")
     return list(found.values())
 
 

@@ -7,8 +7,8 @@
 
 A file with a column of items is long; `_NAMES_OF` lists the names of its columns. It may also have
 `trial`, and `benchmark_id`, `test_condition` and a first column without a name, as of row numbers,
-which are not read. An empty cell, NA, NaN, null or None means no answer; the words true and false,
-in any case, are 1 and 0.
+which are not read. Blanks around a name do not belong to it. An empty cell, NA, NaN, null or None
+means no answer; the words true and false, in any case, are 1 and 0.
 """
 
 import io
@@ -124,9 +124,9 @@ def _wide(
     known: set[str] = set()
     row = 2
     for batch in file.batches({0: TEXT}):
-        examinees = batch.column(0).to_pylist()
+        examinees = [(text or "").strip() for text in batch.column(0).to_pylist()]
         for i, text in enumerate(examinees):
-            if not text or not text.strip():
+            if not text:
                 problems.add(f"{name}:{row + i}:{header[0]}", "expected a name, got nothing")
             elif text in known:
                 detail = f"expected each examinee once, got {text!r}"
@@ -159,8 +159,8 @@ class _Names:
         names, rows = names_of(column)
         codes = np.full(len(names), -1, np.int32)
         for j, text in enumerate(names):
-            if text and text.strip():
-                codes[j] = self.position_of.setdefault(text, len(self.position_of))
+            if text and (stripped := text.strip()):
+                codes[j] = self.position_of.setdefault(stripped, len(self.position_of))
         return codes[rows]
 
     def all(self) -> tuple[str, ...]:
@@ -323,7 +323,7 @@ def _repeats(cell: IntArray) -> NDArray[np.bool_]:
 
 
 def _check_header(header: Sequence[str], name: str) -> None:
-    if not any(text.strip() for text in header):
+    if not any(header):
         raise FileFormatError(f"{name}: expected answers, got an empty file or line.")
     if len(header) < 2:
         raise FileFormatError(
@@ -334,7 +334,7 @@ def _check_header(header: Sequence[str], name: str) -> None:
     for _, text in _repeated(header):
         problems.add(f"{name}:1:{text}", f"expected each column once, got {text!r} again")
     for j, text in enumerate(header):
-        if j > 0 and not text.strip():
+        if j > 0 and not text:
             problems.add(f"{name}:1:{j + 1}", "expected an item id, got an empty name")
     problems.raise_any(name)
 
@@ -345,7 +345,7 @@ def _long_roles(header: Sequence[str], name: str) -> dict[str, int] | None:
     Raises:
         FileFormatError: A long file that lacks a column, or has one twice or of another role.
     """
-    titles = [re.sub(r"[\s-]+", "_", text.strip().lower()) for text in header]
+    titles = [re.sub(r"[\s-]+", "_", text.lower()) for text in header]
     roles = {_ROLE_OF.get(title, title): j for j, title in enumerate(titles)}
     if "item" not in roles:
         return None

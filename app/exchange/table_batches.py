@@ -75,9 +75,9 @@ class TableFile:
                     f"{name}: expected columns of texts and numbers, got {nested[0]!r:.80} of "
                     "lists or objects."
                 )
-            self.header = list(schema.names)
+            self.header = [name.strip() for name in schema.names]
         else:
-            self.header = [plain(cell) for cell in _csv_header(self._stream, name)]
+            self.header = [plain(cell.strip()) for cell in _csv_header(self._stream, name)]
         if len(self.header) > MAX_COLUMNS:
             raise FileFormatError(
                 f"{name}: expected at most {MAX_COLUMNS:,} columns, got {len(self.header):,}."

@@ -185,7 +185,7 @@ def item_curve(
     said = f"; {len(points)} points show what tests saw" if points else ""
     if theta is not None:
         here = float(_expected(version, position, np.array([theta]), profile)[0])
-        said = f"; at the ability {theta:+.2f} a mean score of {percent(here)} is expected"
+        said = f"; at the ability {theta:+z.2f} a mean score of {percent(here)} is expected"
         band = (max(theta - edge / 125, -edge), min(theta + edge / 125, edge))
     picture = line_chart(
         grid.tolist(),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -114,6 +114,10 @@ class LintSummary(TypedDict):
     """Number of items in each state."""
     allow: list[str]
     keep: list[str]
+    n_unmatched: NotRequired[int]
+    """Number of items whose parameters were left out, since the bank has no such item."""
+    unmatched: NotRequired[list[str]]
+    """The first of them, by key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,7 +149,7 @@ def headline_lines(headline: Headline) -> list[str]:
     ability = f"ability (theta): {headline.theta_reason}"
     if headline.theta is not None:
         error = "" if headline.se is None else f", SE {headline.se:.2f}"
-        ability = f"ability (theta) {headline.theta:+.2f}{error}"
+        ability = f"ability (theta) {headline.theta:+z.2f}{error}"
     place = []
     if better is not None:
         place.append(f"better than {100 * better:.0f} % of the reference models")

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
-from pydantic_core import ErrorDetails
 
 from app.items import Answer, ItemContent, Outcome
 from app.sandbox.pool import SMALL_MEMORY
@@ -72,11 +71,6 @@ class Scale:
     min: float | None = 0.0
     max: float | None = 1.0
     higher_is_better: bool = True
-
-
-def fault_of(error: ErrorDetails) -> str:
-    """Message of one of pydantic's errors, without its prefix "Value error, "."""
-    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def random_word(rng: np.random.Generator) -> str:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from typing_extensions import override
 
 from app.items import Answer, ItemContent, Json, Outcome
-from app.scorers.base import Mark, NotScored, Scored, fault_of
+from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
 
 
@@ -57,9 +57,10 @@ class Callback(CallingScorer):
         except ValidationError as error:
             fault = error.errors()[0]
             where = "/".join(map(str, fault["loc"])) or "the reply"
+            what = str(fault["msg"]).removeprefix("Value error, ")
             return self.missing(
                 "callback_unreadable",
-                f"The callback's reply is not as agreed: {where}: {fault_of(fault)}.",
+                f"The callback's reply is not as agreed: {where}: {what}.",
             )
         evidence = {"version": read.version} if read.version else None
         if read.score is None:

@@ -370,7 +370,7 @@ def _opened(path: Path) -> Iterator[_BackupFile]:
     except zipfile.BadZipFile as exc:
         raise FileFormatError(f"{path} is not a whole backup of Sextant: {exc}.") from exc
     except OSError as exc:
-        raise InvalidInputError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+        raise InvalidInputError(f"{path}: cannot be read: {exc.strerror or exc}.") from exc
 
 
 def _manifest(archive: zipfile.ZipFile, path: Path) -> Manifest:

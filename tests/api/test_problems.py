@@ -170,6 +170,18 @@ async def test_a_fault_says_what_was_expected_and_what_came(client: Client) -> N
         assert [fault["detail"] for fault in problem["errors"]] == [detail]
 
 
+async def test_faults_of_a_design_are_told_beside_those_of_other_fields(client: Client) -> None:
+    contradictory = {"max_items": 3, "min_items": 5}
+    body = {"bank": "b", "stopping": contradictory, "failures": {"max_share": 7}, "concurrency": 0}
+    told = assert_problem(await client.post("/v1/sessions", json=body), 422, "invalid_input")
+    assert {one["pointer"] for one in told["errors"]} == {
+        "/concurrency",
+        "/stopping/min_items",
+        "/failures/max_share",
+    }
+    assert told["detail"].startswith("3 fields")
+
+
 async def test_text_that_postgres_cannot_store_is_refused(client: Client) -> None:
     for text in (r"\u0000", r"\ud800"):
         for body in (f'{{"model": "{text}"}}', f'{{"options": {{"{text}": 1}}}}'):

@@ -82,8 +82,10 @@ def test_cycles_are_the_e_steps_of_all_stages(monkeypatch: pytest.MonkeyPatch) -
     found = calibrate(matrix)
     assert found.cycles == calls.call_count > 5
     assert len(found.density.nodes) == 61
-    cut = calibrate(matrix, CalibrationSettings(max_cycles=found.cycles - 2))
-    assert (cut.cycles < found.cycles, cut.converged) == (True, False)  # a limit for all stages
+    for most in range(2, found.cycles + 1):  # a limit for all stages
+        cut = calibrate(matrix, CalibrationSettings(max_cycles=most))
+        assert cut.cycles <= most
+        assert not cut.converged or cut.log_likelihood > found.log_likelihood - 0.01
 
 
 @pytest.mark.parametrize("slope", [0.2, 8.0])

@@ -267,7 +267,7 @@ def test_a_slope_at_its_bound_counts_only_if_it_may_move_inwards(slope: float, l
 
 
 def test_first_counts_are_those_of_the_ranks_normal_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.calibration.matrix._BLOCK_CELLS", 70)  # ten rows
+    monkeypatch.setattr("app.calibration.matrix.BLOCK_CELLS", 70)  # ten rows
     scores = simulate(13, Family.TWO_PL, 50, 7, missing=0.3).matrix.scores.copy()
     scores[:20] %= 2  # two blocks without a missing answer
     matrix = ScoreMatrix.of(scores)

@@ -195,7 +195,7 @@ def test_correlations_are_with_the_other_items(
     missing: float, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rest score is the mean distance from the means of the other items that were seen."""
-    monkeypatch.setattr("app.calibration.filters._BLOCK_CELLS", cells)
+    monkeypatch.setattr("app.calibration.filters.BLOCK_CELLS", cells)
     matrix = simulate(7, Family.TWO_PL, 500, 12, missing=missing).matrix
     scores, expected = matrix.answers(), []
     apart = scores - np.nanmean(scores, axis=0)

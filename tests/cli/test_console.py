@@ -10,6 +10,7 @@ from app.cli import main
 from app.cli.bank import catalog
 from app.cli.terminal import console
 from app.errors import FieldProblem, InvalidInputError, NotFoundError
+from sextant_client.models import Interval
 from tests.cli.shell import done
 
 
@@ -171,3 +172,10 @@ def test_output_outside_ascii_ends_no_command(monkeypatch: pytest.MonkeyPatch) -
     _, text, document = log.read().split("\n", 2)
     assert text == "?5 points"
     assert json.loads(document) == {"margin": "±5"}
+
+
+def test_no_number_is_a_negative_zero() -> None:
+    assert [console.number(one, "+z.1f") for one in (-0.04, -0.06)] == ["+0.0", "-0.1"]
+    ends = Interval(lo=-0.0004, hi=0.02, level=0.95)
+    assert console.interval(ends, times=100.0) == "-0.04 to +2.00"
+    assert console.interval(ends) == "+0.00 to +0.02"

@@ -61,6 +61,7 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     assert "ability" not in of_score["detail"]
     # A result with a name is the reference for later ones.
     named = done("baselines", "set", "main", found["session_id"])
+    assert " demo v1 " in done("baselines", "list").stdout
     assert re.match(r"main is m now, known to ±\d+\.\d points by \d+ questions: ", named.stdout)
     after = gate(*ask, "--baseline", "main", "--tolerance", "40", "--quiet")
     assert (after["outcome"], after["threshold"]) == ("go", -0.4)

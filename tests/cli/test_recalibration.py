@@ -55,6 +55,13 @@ def test_drift_is_shown_and_versions_are_made(tmp_path: Path) -> None:
     assert found["bank_version_id"] in made.stdout
     assert found["settings"]["filters"]["greatest_mean"] == 0.95
     assert told("calibrations", "publish", found["id"], "--bank", "anew")["number"] == 1
+    # A bank that lacks some of the items is told which parameters it did not get.
+    text = json.dumps({"key": leaked[0], "prompt": "1 + 1 = ?", "target": "2"})
+    items = tmp_path / "few.jsonl"
+    items.write_text(text, encoding="utf-8")
+    done("banks", "import", "few", "--items", items)
+    few = done("calibrations", "publish", found["id"], "--bank", "few").stdout
+    assert re.search(r"1 active.* \d+ left out, since the bank has no such items \(\w+, \w+", few)
     # Of the items that do not measure ability, and of those set aside, it tells how many.
     listing = done("calibrations", "show", found["id"]).stdout
     why = listing.partition("count in the score, tell nothing about ability: ")[2]

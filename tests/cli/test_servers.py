@@ -114,6 +114,8 @@ def test_commands_on_a_server_need_no_database(
     def use(local: LocalServer, secret: str) -> None:
         keyless = refused("sessions", "list", "--server", local.base_url)
         assert f"{local.base_url} asks for an API key. Set SEXTANT_API_KEY," in keyless
+        first = refused("keys", "create", "mine", "--server", local.base_url)
+        assert "On the server's machine `--server local` makes keys without one." in first
         wrong = sextant("login", local.base_url, given="sxt_wrong\n")
         assert wrong.exit_code == 2
         told_how = "Not logged in: The API key is not known here. Set SEXTANT_API_KEY, type the key"
@@ -140,7 +142,9 @@ def test_commands_on_a_server_need_no_database(
         assert "`sextant projects list`" in refused("projects", "delete", "nope", "--yes")
         assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]
         recorded = ("--responses", "recorded")
-        brought = done("response-sets", "import", "recorded", "--from", answers)
+        anew = ("response-sets", "import", "recorded", "--from", answers)
+        assert "on this machine with --server local" in refused(*anew, "--dry-run")
+        brought = done(*anew)
         assert "7 answers read, 7 accepted" in brought.stdout
         for first, second, words in (
             ("a", "b", "on 2 common questions (95 % interval "),

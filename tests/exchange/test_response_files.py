@@ -115,8 +115,9 @@ def test_a_metric_that_is_better_the_lower_it_is_needs_its_range() -> None:
         json.dumps({"configs": {"gsm8k": config}}).encode(),
     )
     file = lines(f"m/{SAMPLES}", [sample(metrics=["mse", "acc"], mse=0.25, acc=1.0)])
-    with pytest.raises(FileFormatError, match=r":1: the lowest mse is the best.*--score-range 1 0"):
-        read(file, beside, metrics=("mse",))
+    assert read(file, beside, metrics=("mse",)) == [
+        LeftOut(1, "lower_is_better", "the lowest mse is the best")
+    ]
     (turned,) = records(file, beside, metrics=("mse",), score_range=(1.0, 0.0))
     assert turned.score == 0.75
     assert [r.score for r in records(file, beside, metrics=("acc",))] == [1.0]
@@ -278,6 +279,16 @@ def test_the_newest_log_of_inspect_comes_first() -> None:
     names = [f"logs/2026-11-{day}T10-00-00-00-00_arc_x.json" for day in (20, 21)]
     logs = [SourceFile.of_bytes(name, traps.log(scored("C"))) for name in names]
     assert [source.name for _, source in sources_of(logs)[0]] == names[::-1]
+
+
+def test_the_newest_log_is_told_by_the_offset_of_its_date() -> None:
+    """Oldest first: 9:30, 10, 11, 12 and 13 o'clock UTC, after no date and one that never was."""
+    times = ("11-30-00+02-00", "11-00-00+01-00", "11-00-00", "11-00-00-01-00", "11-00-00.5-02-00")
+    dates = ["arc", "2026-13-20T11-00-00+00-00", *(f"2026-11-20T{time}" for time in times)]
+    logs = [SourceFile.of_bytes(f"logs/{date}_x.json", traps.log(scored("C"))) for date in dates]
+    assert [source.name for _, source in sources_of([*logs[2:], *logs[:2]])[0]] == [
+        f"logs/{date}_x.json" for date in (*dates[:1:-1], *dates[:2])
+    ]
 
 
 def test_epochs_are_trials_and_samples_without_scores_are_left_out() -> None:
@@ -673,7 +684,7 @@ def test_a_file_whose_first_object_gives_a_name_twice_is_not_passed_over(tmp_pat
 def test_py_irt_lines_leave_absent_answers_missing() -> None:
     rows = [
         {"subject_id": "m1", "responses": {"q1": 1, "q2": 0}},
-        {"subject_id": "m2", "responses": {"q2": 0.5, "q3": None}},
+        {"subject_id": "m2 ", "responses": {" q2": 0.5, "q3": None, "q2": 1}},
         {"subject_id": "m3", "responses": {}},
         {"subject_id": "", "responses": {"q1": 1}},
     ]
@@ -683,7 +694,12 @@ def test_py_irt_lines_leave_absent_answers_missing() -> None:
         (1, ("m1",), ("q1", "q2"), [[1.0, 0.0]]),
         (2, ("m2",), ("q2",), [[0.5]]),
     ]
-    assert reasons(file) == [(2, "not_scored"), (3, "no_answers"), (4, "unreadable")]
+    assert reasons(file) == [
+        (2, "not_scored"),
+        (2, "duplicate"),
+        (3, "no_answers"),
+        (4, "unreadable"),
+    ]
 
 
 def test_a_long_table_with_trials_is_one_table_for_each() -> None:

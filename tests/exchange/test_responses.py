@@ -2,6 +2,7 @@ import contextlib
 import gzip
 import io
 import threading
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +21,9 @@ WIDE = b"model,q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n"
 LONG = b"examinee,item,score\nalpha,q1,1\nbeta,q2,0.5\nalpha,q2,0\nbeta,q3,1\n"
 
 
-def parquet(**columns: list[object]) -> bytes:
+def parquet(named: Mapping[str, list[object]] = {}, **columns: list[object]) -> bytes:
     sink = io.BytesIO()
-    pa_parquet.write_table(pa.table(columns), sink)
+    pa_parquet.write_table(pa.table({**named, **columns}), sink)
     return sink.getvalue()
 
 
@@ -38,10 +39,12 @@ def parquet(**columns: list[object]) -> bytes:
         WIDE.replace(b"1,0,\n", b"True,FALSE,\n"),
         LONG.replace(b",1\n", b",true\n"),
         b",q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n",
+        WIDE.replace(b"q1", b" q1 ").replace(b"alpha", b"alpha "),
+        LONG.replace(b"alpha,q2", b" alpha, q2"),
         b"score,item_id,model\n1,q1,alpha\n0.5,q2,beta\n0,q2,alpha\n1,q3,beta\n",
         b",model_name,Question,is correct\n0,alpha,q1,1\n1,beta,q2,.5\n2,alpha,q2,0\n3,beta,q3,1\n",
         LONG.replace(b"examinee,item,score", b"subject-id,doc_id,exact_match"),
-        parquet(model=["alpha", "beta"], q1=[1, None], q2=[0.0, 0.5], q3=[None, True]),
+        parquet({"model": [" alpha", "beta"], " q1": [1, None]}, q2=[0.0, 0.5], q3=[None, True]),
         parquet(model=["alpha", "beta"], q1=["True", None], q2=["FALSE", "0.5"], q3=["NA", "true"]),
         parquet(
             subject_id=["alpha", "beta", "alpha", "beta"],

@@ -27,6 +27,7 @@ from tests.demo_bank import install_demo_bank
 from tests.pages.browser import Browser
 from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
+from tests.services.banks import make_bank, question, spread
 from tests.services.calibrations import answers, csv_of
 from tests.services.calibrations import run as run_calibration
 from tests.services.sessions import opened
@@ -44,6 +45,15 @@ async def test_a_version_shows_use_of_its_items(
     Page(shown)
     assert "1 test asked 4 of 360 items: one of them in 100" in shown
     assert re.search(r'href="/banks/bnk_\w+/versions/1/items"', shown)
+
+
+async def test_a_version_says_which_parameters_it_left_out(
+    app: FastAPI, browser_with: NewBrowser
+) -> None:
+    await make_bank(app.state.services, "few", spread("q1", "lost"), [question("q1")])
+    shown = (await (await browser_with("read")).get("/banks/few/versions/1")).text
+    told = "1 calibrated item left out, since the bank has no such items (<bdi>lost</bdi>)."
+    assert told in shown
 
 
 def row(position: int, b: float | None, **given: object) -> ItemRow:

@@ -253,6 +253,8 @@ async def test_names_changed_by_r_match_their_items_and_are_reported(
     assert loaded.keys == ("1", "a-b", "X2")
     (skipped,) = report.parameters.skipped
     assert (skipped.reason, skipped.keys) == ("no_matching_item", ("x.y", "zzz"))
+    lint = not_none(report.version).lint
+    assert (lint.get("n_unmatched"), lint.get("unmatched")) == (2, ["x.y", "zzz"])
 
 
 async def test_faulty_items_are_quarantined(banks: BankService, versions: VersionService) -> None:

@@ -176,9 +176,8 @@ async def test_a_key_has_a_budget_of_its_own_over_all_processes(
 
 
 async def test_what_a_key_spends_counts_for_its_project_too(
-    database: Database, budgets: Budgets, who: Endpoint, monkeypatch: pytest.MonkeyPatch
+    database: Database, budgets: Budgets, who: Endpoint
 ) -> None:
-    monkeypatch.setattr(module, "_KEPT_S", 0.0)
     await limit(database, ProjectLimits(usd_per_day=0.4))
     keys = ApiKeyService(database)
     key, _ = await keys.create(name="k", scopes=["run"], limits=ProjectLimits(usd_per_day=0.4))
@@ -197,10 +196,8 @@ async def test_what_a_key_spends_counts_for_its_project_too(
 
 
 async def test_budgets_reset_each_day_and_can_be_raised(
-    database: Database, budgets: Budgets, who: Endpoint, monkeypatch: pytest.MonkeyPatch
+    database: Database, budgets: Budgets, who: Endpoint
 ) -> None:
-    monkeypatch.setattr(module, "_REFUSED_S", 0.0)
-    monkeypatch.setattr(module, "_KEPT_S", 0.0)
     await limit(database, ProjectLimits(tokens_per_day=300))
     await call(budgets, who)
     with pytest.raises(BudgetSpentError, match="is spent"):

@@ -53,6 +53,21 @@ async def test_a_bank_named_as_a_deleted_one_is_another_bank(services: Services)
         await services.gates.create(wanted, begun)
 
 
+async def test_the_same_questions_in_another_order_are_the_same(services: Services) -> None:
+    keys = [f"q{n}" for n in range(N_ITEMS)]
+    await make_bank(services, "small", spread(*keys), scale="one")
+    before = await asked(services, N_ITEMS)
+    await make_bank(services, "small", spread(*reversed(keys)), scale="one")
+    after = await asked(services, N_ITEMS)
+    assert after.bank_version == 2
+    found = await services.comparisons.sessions(before.id, after.id, confidence=0.95)
+    assert found.score is not None
+    assert (await services.leaderboards.of_bank("small")).board.caution is None
+    baseline = await services.baselines.of_session(before.id)
+    wanted = GateSpec(metric="score", threshold=-0.5, baseline=baseline)
+    assert (await services.gates.create(wanted, after.id)).result is not None
+
+
 async def test_a_baseline_that_is_known_exactly_limits_no_gate(services: Services) -> None:
     await make_bank(services, "small", spread(*(f"q{n}" for n in range(N_ITEMS))))
     before, after = await asked(services, N_ITEMS), await asked(services, N_ITEMS)

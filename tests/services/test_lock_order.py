@@ -134,7 +134,7 @@ async def test_who_waits_for_a_session_sees_what_was_changed_meanwhile(services:
 
     async def locked() -> None:
         async with services.database.unit_of_work() as uow:
-            _, (awaited,), _ = await uow.sessions.locked(manual.id)
+            _, (awaited,), _ = await uow.sessions.locked_with_awaited(manual.id)
             tokens.append(awaited.step_token)
 
     async with held(services, "projects", DEFAULT_PROJECT, locked()) as watch:

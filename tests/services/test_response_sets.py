@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,11 @@ async def test_scores_above_the_range_stop_an_import_as_the_others_are_on_their_
 ) -> None:
     """Of grades from 1 to 10, only the worst lies in [0, 1]: it would count as right."""
     graded = [{"id": n, "scores": {"s": {"value": value}}} for n, value in enumerate((1, 7, -1))]
-    with pytest.raises(FileFormatError, match=r"1 of 3 scores are above.* m.json:2: .* got 7"):
-        await sets.import_set("s", AnswerImport(files=[inspect_log(graded)]))
+    good = inspect_log([graded[0]])
+    off = [replace(inspect_log(graded), path=PurePosixPath(f"{n}.json")) for n in range(6)]
+    told = r"6 of 7 files have another scale.*: 0.json:2: .* got 7; 1.json:2.*; 4.json:2.*; \.\.\."
+    with pytest.raises(FileFormatError, match=told):
+        await sets.import_set("s", AnswerImport(files=[good, *off]))
     report = await sets.import_set("s", AnswerImport(files=[inspect_log([graded[0], graded[2]])]))
     assert reasons(report) == {"score_out_of_range": 1}
 

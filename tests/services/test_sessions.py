@@ -192,6 +192,30 @@ async def test_an_extension_that_would_ask_nothing_is_refused(services: Services
     assert {one.id for one in found.items} == {ended.id, whole.id}
 
 
+async def test_an_extension_keeps_the_rules_that_it_does_not_name(services: Services) -> None:
+    extend = services.derived_sessions.extend
+    missed: Plan = {"stopping": {"score_margin": 0.01, "min_items": 6, "max_items": 6}}
+    reached: Plan = {"stopping": {"score_margin": 0.5, "min_items": 6, "max_items": 90}}
+    for plan, told, wanted in (
+        (missed, {"max_items": 9}, (None, 0.01, 6, 9)),
+        (missed, {"score_margin": 0.02, "max_items": 9}, (None, 0.02, 6, 9)),
+        (missed, {"se": 0.2, "max_items": 9}, (0.2, None, 6, 9)),
+        (missed, {"score_margin": None, "max_items": 9}, (None, None, 6, 9)),
+        (reached, {"max_items": 20}, (None, None, 6, 20)),
+        (reached, {"score_margin": 0.05}, (None, 0.05, 6, 90)),
+    ):
+        ended = await answered(services, await by_hand(services, plan))
+        longer = await extend(ended.id, {"stopping": told}, {})
+        stopping = longer.design["stopping"]
+        found = tuple(stopping[name] for name in ("se", "score_margin", "min_items", "max_items"))
+        assert found == wanted, told
+    failed = await answered(
+        services, await by_hand(services, missed), lambda _: {"outcome": "error"}
+    )
+    longer = await extend(failed.id, {"stopping": {"max_items": 4}}, {})
+    assert longer.design["stopping"]["min_items"] == 4  # the new limit goes before the old minimum
+
+
 async def test_a_replay_on_a_larger_version_may_be_extended(services: Services) -> None:
     await make_bank(services, "small", alike(*"abcdef"))
     begun = await by_hand(services, length(9), bank="small")

@@ -12,7 +12,7 @@ from app.items import ScorerSpec
 from app.records.endpoints import CallLimits, Endpoint, Price
 from app.records.sessions import SessionRecord
 from app.services.container import Services
-from app.services.endpoints.budgets import counted
+from app.services.endpoints.budgets import charged_tokens
 from app.services.endpoints.specs import EndpointChange
 from app.worker.loop import running_worker
 from tests.servers import serving
@@ -230,8 +230,8 @@ async def test_no_answer_is_cached_for_a_key_that_came_while_it_was_asked(
 def test_tokens_that_are_not_reported_count_as_reserved(
     told: tuple[int | None, int | None], counts: tuple[int, int]
 ) -> None:
-    assert counted("openai_chat", told, (40, 9)) == counts
-    assert counted("scripted", told, (40, 9)) == told
+    assert charged_tokens("openai_chat", told, (40, 9)) == counts
+    assert charged_tokens("scripted", told, (40, 9)) == told
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,17 @@ async def test_an_answer_that_was_cut_is_not_the_whole_one(working: Services) ->
     assert len(model.calls) == 2 * N_ITEMS
 
 
+async def test_an_answer_without_other_tags_of_reasoning_is_another_one(working: Services) -> None:
+    await sums(working)
+    model = Model(lambda _: "<a>5</a>4")
+    with serving(model.app) as url:
+        for tags, answer in ((("<a>", "</a>"), "4"), (("<b>", "</b>"), "<a>5</a>4")):
+            endpoint = model_at(f"{url}/v1", reasoning_tags=tags)
+            ended = await run(working, url, {"cache": True}, n=1, endpoint=endpoint)
+            found = await closings(working, ended)
+            assert {closing.answer_text for closing in found.values()} == {answer}
+
+
 async def test_answers_on_a_withheld_bank_are_cached_for_that_bank_only(working: Services) -> None:
     await sums(working)
     await sums(working, "alike")

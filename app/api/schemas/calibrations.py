@@ -134,6 +134,7 @@ class CalibrationCreate(Input):
     allow_few: bool = False
     """Allow a 4PL from fewer than 500 examinees."""
     max_cycles: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    """Most E-steps; at least two are made."""
     compare: list[Model] = Field(
         default_factory=list, max_length=4, examples=[["1pl", "2pl", "3pl"]]
     )

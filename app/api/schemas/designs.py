@@ -4,6 +4,7 @@ The engine's parts describe the sections of a design. It checks them once the pr
 them in.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -13,6 +14,7 @@ from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY, Preset, stops
 from app.engine.design.parts import BudgetDesign, EstimatorDesign, PredictionDesign, StoppingDesign
 from app.engine.design.selection import SelectionDesign
 from app.engine.simulation.forecast import Effort, Range, Region, summary
+from app.errors import FieldProblem, InvalidInputError
 from app.items import JsonObject
 from app.records.endpoints import Price
 from app.records.sessions import Plan
@@ -57,6 +59,19 @@ class DesignInput(Input):
         given = self.model_dump(include=set(DesignInput.model_fields), exclude_unset=True)
         sections = {name: section for name, section in given.items() if section is not None}
         return cast(Plan, sections)
+
+
+def plan_problems(shape: Any, body: Any, faulty: Collection[str]) -> Sequence[FieldProblem]:
+    """Faults of the design in the body of a new test, beside those in its fields `faulty`."""
+    is_test = isinstance(shape, type) and {DesignInput, OnBank} <= set(shape.__mro__)
+    if not is_test or not isinstance(body, dict):
+        return ()
+    names = DesignInput.model_fields.keys() - faulty
+    try:
+        SessionPlan.from_dict({name: body[name] for name in names if body.get(name)})
+    except InvalidInputError as error:
+        return error.problems
+    return ()
 
 
 DesignRead = Annotated[JsonObject, ShownAs(SessionPlan)]

@@ -156,7 +156,11 @@ class SessionCreate(DesignInput, OnBank):
 
 
 class SessionExtend(DesignInput):
-    """A new session that continues an ended one. Sections that are given replace the old ones."""
+    """A new session that continues an ended one.
+
+    Sections that are given replace the old ones. Of `stopping`, rules that are not given stay,
+    except the old goals (`se`, `score_margin`) where one was reached or another one is given.
+    """
 
     metadata: Metadata = Field(default_factory=dict)
 

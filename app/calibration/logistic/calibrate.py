@@ -45,7 +45,7 @@ class CalibrationSettings:
         estimate_density: Estimate the weights of the latent density instead of using N(0, 1).
         n_nodes: Quadrature nodes over [-6, 6]. None means 61 at first, and then as many as the
             posteriors need: on a long test they are narrower than the spacing of 61 nodes.
-        max_cycles: Largest number of E-steps.
+        max_cycles: Largest number of E-steps; at least two are made.
         scale: Name of the theta scale that this calibration defines.
 
     Raises:
@@ -220,7 +220,7 @@ def estimated(
     Where items are fixed, they hold the scale, and the mean and sd of the examinees are estimated.
     """
     em = EmSettings(
-        max_cycles=settings.max_cycles,
+        max_cycles=max(settings.max_cycles - 1, 1),  # one is left for the second stage
         estimate_density=settings.estimate_density and not problem.fixed,
         estimate_population=bool(problem.fixed),
     )

@@ -130,7 +130,7 @@ def maximise(
         still = len(posteriors) > _STILL_CYCLES and gained < 0.1 * settings.tolerance
         reach = settings.gradient_tolerance * (_STILL_DISTANCE if still else 1)
         converged = gain < settings.tolerance and distance < reach
-        if run.e_steps >= settings.max_cycles or (still and not converged):
+        if run.left == 0 or (still and not converged):
             break
         if converged:
             if last_looks == 0:
@@ -232,6 +232,11 @@ class _Run:
     settings: EmSettings
     e_steps: int = 0
 
+    @property
+    def left(self) -> int:
+        """Number of E-steps that may still be made."""
+        return self.settings.max_cycles - self.e_steps
+
     def first(self, density: LatentDensity, start: Curves | None) -> _State:
         if start is not None:
             return self.at(start.x, density)
@@ -249,14 +254,14 @@ class _Run:
         return _State(x, density, counts, counts.log_likelihood + self.problem.log_prior(x))
 
     def look_around(self, state: _State) -> tuple[_State, bool]:
-        """Leave optima that EM steps cannot leave; also returns whether anything moved."""
+        """Leave optima that EM steps cannot leave; also returns whether anything moved or would."""
         if self.problem.priors.by_item:  # such priors place each item and hold the scale
             return state, False
         state, moved = self._rescaled(state)
         settled = self.problem.settled(state.x)
         x, jumps = leave_poor_optima(settled, state.x, state.counts, state.density.nodes)
-        if not jumps:
-            return state, moved
+        if not jumps or self.left == 0:
+            return state, moved or bool(jumps)
         return self.at(x, self._next_density(state)), True
 
     def _rescaled(self, state: _State) -> tuple[_State, bool]:
@@ -273,6 +278,8 @@ class _Run:
         off = max(abs(moments.mean), np.sqrt(2) * abs(np.log(moments.sd)))
         if off * np.sqrt(self.matrix.n_examinees) < _OFF_SCALE:
             return state, False
+        if self.left == 0:
+            return state, True
         x = _on_scale(state.x, moments, log_slope=self.problem.log_slope)
         trial = self.at(self._inside(x), state.density)
         if trial.log_posterior <= state.log_posterior:
@@ -289,7 +296,7 @@ class _Run:
             # A coordinate without information still needs a scale.
             np.sqrt(np.concatenate([information.ravel(), self._shape_information(state)])) + 1e-3,
         )
-        if mixed is not None:
+        if mixed is not None and self.left > 1:  # a refused one needs another E-step
             x = self._inside(mixed[: state.x.size].reshape(state.x.shape))
             trial = self.at(x, self._of_shape(state.density, mixed[state.x.size :]))
             if trial.log_posterior > state.log_posterior:

@@ -116,7 +116,7 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
     for path in paths:
         matching = [path] if Path(path).exists() else sorted(glob(path, recursive=True))  # noqa: PTH207
         if not matching:
-            raise InvalidInputError(f"{path}: there is no such file or folder.")
+            raise InvalidInputError(f"{path}: cannot be read: No such file or directory.")
         named += matching
     return files_at(map(Path, named))
 

@@ -88,8 +88,8 @@ def drift(
             "answers": "answers",
             "old b": lambda one: number(one.old_b),
             "new b": lambda one: number(one.new_b),
-            "z": lambda one: number(one.z, "+.1f"),
-            "right": lambda one: number(one.easier, "+.0%"),
+            "z": lambda one: number(one.z, "+z.1f"),
+            "right": lambda one: number(one.easier, "+z.0%"),
             "": "mark",
         },
     )
@@ -120,7 +120,7 @@ def check_join(
         out.say(look.explanation)
         if look.rank_correlation is not None:
             out.print(
-                f"rank correlation of right answers with difficulty: {look.rank_correlation:+.2f}"
+                f"rank correlation of right answers with difficulty: {look.rank_correlation:+z.2f}"
             )
     if look.verdict in ("broken", "doubtful"):
         raise typer.Exit(1)

@@ -14,8 +14,9 @@ from app.cli.servers.connection import (
     path_of,
     request,
     run_to_the_end,
+    version_of,
 )
-from app.cli.servers.options import SAME, also_json, chosen, is_missing, on_server, tell_list
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, number, out, show_facts, when
 from app.cli.terminal.fields import option
@@ -23,7 +24,7 @@ from app.cli.terminal.options import YesOption, confirm, given, require_filters
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.watch import Phases, follow
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant, ProblemError
+from sextant_client import AsyncSextant
 
 app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "calibrations")
@@ -228,17 +229,8 @@ def _show(document: JsonObject) -> None:
 
 def _published(bank: str, version: str) -> str:
     """The version with the numbers of its items by state, unless its bank was deleted."""
-
-    async def read(client: AsyncSextant) -> str:
-        try:
-            found = await client.request("GET", path_of("banks", bank, "versions", version))
-        except ProblemError as problem:
-            if is_missing(problem):
-                return version
-            raise
-        return Version.model_validate(found).states_and_id
-
-    return asked(read)
+    found = asked(lambda client: version_of(client, bank, version))
+    return version if found is None else Version.model_validate(found).states_and_id
 
 
 def _stands(found: Calibration) -> str:

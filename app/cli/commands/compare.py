@@ -136,9 +136,9 @@ def _show(found: _Comparison) -> None:
     open_to = [f"for {side.label}" for side in sides.values() if side.unasked != 0]
     whom = open_to[0] if len(open_to) == 1 else "each"
     for difference, name, pattern, scale, unit in (
-        (found.score != found.common and found.score, "in score", "+.1f", 100, " points"),
-        (found.common, f"on {common}", "+.1f", 100, " points"),
-        (found.theta, f"in ability, scale {found.scale}", "+.2f", 1, ""),
+        (found.score != found.common and found.score, "in score", "+z.1f", 100, " points"),
+        (found.common, f"on {common}", "+z.1f", 100, " points"),
+        (found.theta, f"in ability, scale {found.scale}", "+z.2f", 1, ""),
     ):
         if not difference:
             continue

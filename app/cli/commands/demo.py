@@ -96,7 +96,7 @@ def command(
     if verdict is not None:
         out.say(f"\n{verdict}")
     out.say(
-        f"\nThe scripted model's true theta is {theta:+.2f}; the reference models are "
+        f"\nThe scripted model's true theta is {theta:+z.2f}; the reference models are "
         f"{REFERENCE_SOURCE}."
     )
     out.print("Now measure your own:")

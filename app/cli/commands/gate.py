@@ -113,7 +113,7 @@ class Command(TyperCommand):
             raise typer.Exit(SOFTWARE) from None
 
 
-def _reporting(command: Callable[P, R]) -> Callable[P, R]:
+def _with_reports(command: Callable[P, R]) -> Callable[P, R]:
     """Let a command write its reports also where it fails: pipelines show them, and no stderr."""
 
     @functools.wraps(command)
@@ -142,7 +142,7 @@ def _reporting(command: Callable[P, R]) -> Callable[P, R]:
         "/stopping": "--extend-to",
     },
 )
-@_reporting
+@_with_reports
 def command(
     body: dict[str, Any],
     session: Annotated[

@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 
 from app.cli.gating.judging import Gate
-from app.cli.servers.connection import asked, listed, path_of, request
+from app.cli.servers.connection import asked, listed, path_of, request, version_of
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
-from app.cli.terminal.console import number, out, show_facts, when
+from app.cli.terminal.console import JsonObject, number, out, show_facts, when
 from app.cli.terminal.options import YesOption, confirm
 from app.cli.terminal.replies import Baseline, Session, read_all
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
-from app.reports.namesakes import distinct_names
+from sextant_client import AsyncSextant
 
 app = typer.Typer(no_args_is_help=True)
 baselines = typer.Typer(no_args_is_help=True)
@@ -56,7 +56,7 @@ def _threshold(gate: Gate) -> str:
     is_score, held = gate.metric == "score", gate.threshold
     mark = f"{100 * held:g} %" if is_score else f"{held:g}"
     if gate.baseline is not None:
-        less = f"{100 * held:+.1f} points" if is_score else f"{held:+g}"
+        less = f"{100 * held:+z.1f} points" if is_score else f"{held:+zg}"
         mark = f"{gate.baseline} {less}"
     return f"{what} {gate.direction} {mark} at {100 * gate.confidence:g} %"
 
@@ -89,16 +89,24 @@ def set_baseline(
 @on_server(baselines, "list", json=SAME)
 def list_baselines() -> None:
     """List baselines by name."""
-    found = listed("/v1/baselines")
-    rows = read_all(Baseline, found)
-    banks = distinct_names({one.bank_version_id: one.bank for one in rows})
+
+    async def read(client: AsyncSextant) -> tuple[list[JsonObject], dict[str, str]]:
+        found: list[JsonObject] = [*await client.list_all("/v1/baselines")]
+        names = {}
+        for one in read_all(Baseline, found):
+            version = await version_of(client, one.bank, one.bank_version_id)
+            which = f"({one.bank_version_id})" if version is None else f"v{version['number']}"
+            names[one.bank_version_id] = f"{one.bank} {which}"
+        return found, names
+
+    found, versions = asked(read)
     tell_list(
         Baseline,
         found,
         {
             "name": "name",
             "model": "examinee",
-            "bank": lambda one: banks[one.bank_version_id],
+            "bank": lambda one: versions[one.bank_version_id],
             "score": lambda one: number(one.score, ".1%"),
             "questions": "n_items",
             "set": lambda one: when(one.set_at),

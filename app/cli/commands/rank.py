@@ -190,7 +190,7 @@ def _table(order: Sequence[_Entry]) -> Table:
             entry.ranks,
             entry.called,
             entry.percent,
-            "?" if entry.theta is None else f"{entry.theta:+.2f}",
+            "?" if entry.theta is None else f"{entry.theta:+z.2f}",
             interval(entry.interval),
             str(entry.items),
             str(entry.scored),

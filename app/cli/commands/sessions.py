@@ -297,26 +297,14 @@ def extend(body: dict[str, Any], session: EndedId, quiet: QuietOption = False) -
     Creates a new session; the old one does not change. A goal that the old one
     missed still ends the new one, unless --margin gives another.
     """
-    told = body.get("stopping")
-    if told is None:
+    if "stopping" not in body:
         raise InvalidInputError(
             "Give --margin, --max-items or both: they say when the session stops."
         )
-    path = _path(session)
 
     async def go_on() -> JsonObject:
         async with connected() as client:
-            known = Session.model_validate(await client.request("GET", path))
-            before = known.stopping
-            goals = ("se_target", "score_margin")
-            # A goal that was reached would end the new session at once; a missed goal still holds.
-            is_over = "score_margin" in told or known.stop_reason in goals
-            old = {"se": None, "score_margin": None} if is_over else {}
-            stopping = {**before.model_dump(exclude_unset=True), **old, **told}
-            if "max_items" in told:  # overrides the earlier minimum
-                stopping["min_items"] = min(before.min_items or 0, told["max_items"])
-            body = {"stopping": stopping}
-            made = await client.request("POST", f"{path}:extend", json=body)
+            made = await client.request("POST", f"{_path(session)}:extend", json=body)
             if made["status"] == "awaiting_response":
                 out.say(f"New session: {made['id']}, which waits for answers by hand.")
                 return made
@@ -394,4 +382,4 @@ def _show(ended: _Rescored, changes: Sequence[_Change]) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:+.2f}"
+    return "?" if value is None else f"{value:+z.2f}"

@@ -147,12 +147,7 @@ class Judge:
                 return verdicts
             n_items = min(LONGER * read.progress.items, self.policy.extend_to or 0)
             longer = dict.fromkeys(("min_items", "max_items"), n_items)
-            stopping = {
-                **read.stopping.model_dump(exclude_unset=True),
-                "score_margin": None,
-                "se": None,
-                **longer,
-            }
+            stopping: JsonObject = {"score_margin": None, "se": None, **longer}
             more = {"stopping": stopping, "metadata": self._metadata(rules)}
             session = await self._post(f"/v1/sessions/{read.id}:extend", more)
             made = {}

@@ -155,7 +155,7 @@ def read_policy(path: Path) -> Policy:
             raise InvalidInputError("expected an object with endpoint and rules")
         return Policy.model_validate(document)
     except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
+        raise InvalidInputError(f"{path}: cannot be read: {error.strerror}.") from error
     except ValidationError as error:
         problems = _faults(error)
         if len(problems) > 1:

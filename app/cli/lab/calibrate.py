@@ -215,7 +215,7 @@ def _show(
     if (link := figures["link"]) is not None:
         screen.print(
             f"Linked by {len(link['anchors'])} anchors: theta = {link['slope']:.4f} theta_own "
-            f"{link['intercept']:+.4f}."
+            f"{link['intercept']:+z.4f}."
         )
     for other in figures["comparison"]:
         screen.print(

@@ -122,8 +122,8 @@ class KnownBank:
         """
         if not path.exists():
             raise InvalidInputError(
-                f"--bank: there is no file {str(path)!r}. Export a bank of a server first: "
-                f"sextant banks export {path.stem} --bundle --out {path.stem}.bundle"
+                f"--bank: {path}: cannot be read: No such file or directory. Export a bank of a "
+                f"server first: sextant banks export {path.stem} --bundle --out {path.stem}.bundle"
             )
         try:
             with path.open("rb") as stream:

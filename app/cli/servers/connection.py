@@ -90,7 +90,9 @@ async def there(
         if new is None:
             what = kind.removesuffix("s").replace("-", " ")
             raise InvalidInputError(
-                f"--dry-run: the server has no {what} {name!r} yet, and a dry run makes none."
+                f"--dry-run: the server has no {what} {name!r} yet, and a dry run makes none. "
+                "Check the files on this machine with --server local, or create it by an import "
+                "without --dry-run."
             ) from None
         await client.request("POST", path_of(kind), json=new)
         made = True
@@ -99,6 +101,16 @@ async def there(
     except BaseException:
         if made:
             await client.remove(path)
+        raise
+
+
+async def version_of(client: AsyncSextant, bank: str, version: str) -> JsonObject | None:
+    """A version of a bank; None if that bank is no longer there."""
+    try:
+        return await client.request("GET", path_of("banks", bank, "versions", version))
+    except sextant_client.ProblemError as problem:
+        if is_missing(problem):
+            return None
         raise
 
 

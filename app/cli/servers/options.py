@@ -239,6 +239,8 @@ def _worded(problem: ProblemError, client: AsyncSextant, word: Word) -> SextantE
         if "Authorization" not in server.headers:
             detail = f"The Sextant server at {server.url} asks for an API key."
         detail = f"{detail} Set SEXTANT_API_KEY, or `sextant login {server.url}`."
+        if problem.instance == "/v1/api-keys":
+            detail += " On the server's machine `--server local` makes keys without one."
     for place in problem.fields:
         detail = detail.replace(f"{place.pointer}:", f"{word(place.pointer)}:")
         if detail.startswith(own := f"{place.pointer[1:]}:"):  # without the slash

@@ -207,7 +207,7 @@ def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None
         out.print(f"  {label:<{width}}{value}", soft_wrap=True)
 
 
-def number(value: float | None, pattern: str = "+.2f") -> str:
+def number(value: float | None, pattern: str = "+z.2f") -> str:
     """Format a number that may be unknown."""
     return "-" if value is None else format(value, pattern).replace("%", " %")
 
@@ -224,7 +224,7 @@ class Ends(Protocol):
         """The upper end."""
 
 
-def interval(told: Ends | None, pattern: str = "+.2f", times: float = 1.0) -> str:
+def interval(told: Ends | None, pattern: str = "+z.2f", times: float = 1.0) -> str:
     """Format both ends of an interval, times a factor; a dash where there is none."""
     if told is None:
         return "-"

@@ -174,11 +174,16 @@ class Version(Model):
     active: int = at("lint", "items", "active")
     quarantined: int = at("lint", "items", "quarantined")
     pretest: int = at("lint", "items", "pretest")
+    n_unmatched: int = at("lint", "n_unmatched", default=0)
+    unmatched: list[str] = at("lint", "unmatched", default=[])
 
     @property
     def states_and_id(self) -> str:
-        """Numbers of items by state, and the id of the version."""
+        """Numbers of items by state, parameters without an item, and the id of the version."""
         states = f"{self.active} active, {self.quarantined} set aside, {self.pretest} in pretest"
+        if self.unmatched:
+            first = ", ".join(self.unmatched[:3])
+            states += f", {self.n_unmatched} left out, since the bank has no such items ({first})"
         return f"{states}  {self.id}"
 
 

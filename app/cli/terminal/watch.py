@@ -444,7 +444,7 @@ def _profile(profile: Profile | None, whole: str) -> list[tuple[str, str]]:
     return rows + [
         (
             ability.name.replace("_", " "),
-            f"{ability.value:+.2f}, SE {ability.se:.2f}"
+            f"{ability.value:+z.2f}, SE {ability.se:.2f}"
             + (
                 ""
                 if ability.above is None

@@ -429,7 +429,7 @@ def read_catalogue(own: Path | None = None) -> dict[str, Listed]:
             entries = [read_entry(path.read_bytes(), path.name) for path in files]
         except OSError as exc:
             raise InvalidInputError(
-                f"SEXTANT_CATALOG: {exc.filename or folder} cannot be read: {exc.strerror}."
+                f"SEXTANT_CATALOG: {exc.filename or folder}: cannot be read: {exc.strerror}."
             ) from exc
         names: set[str] = set()
         for path, entry in zip(files, entries, strict=True):

@@ -58,7 +58,7 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
             stats = _stats(entry)
             known = [name for name in stats if name in choices.metrics or name in METRICS]
             metric = choose("metric", known or stats, choices.metrics, f"{source.name}:{row}")
-            item = f"{scenario}/{entry['instance_id']}"
+            item = f"{scenario}/{entry['instance_id']}".strip()
             score = _mean(stats[metric], row, choices)
             yield answered(examinee, item, FIRST_TRIAL + trial, score, row)
 

@@ -177,7 +177,7 @@ class _Log:
         if sample.get("invalidation"):
             yield LeftOut(row, "invalidated", "somebody declared the sample invalid")
             return
-        item = f"{self.task}/{sample['id']}"
+        item = f"{self.task}/{sample['id']}".strip()
         epoch = sample.get("epoch", FIRST_TRIAL)
         if not isinstance(epoch, int):
             yield LeftOut(row, "unreadable", f"expected a whole epoch, got {epoch!r:.80}")

@@ -24,15 +24,16 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from app.errors import FileFormatError
 from app.exchange.files import check_ratio
 from app.exchange.json_text import json_lines, small_json
 from app.exchange.results.lm_eval_items import asked_by, config_of, written
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
+    LOWER_IS_BETTER,
     OTHER_FILTER,
     Choices,
     LeftOut,
@@ -52,6 +53,12 @@ from app.exchange.results.recorded import (
 from app.items import JsonValue, Outcome
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d[-:]\d\d[-:]\d\d(\.\d+)?")
+#: The parts of a date; inspect's has an offset from UTC, with the task behind it.
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)T(\d\d)[-:](\d\d)[-:](\d\d(?:\.\d{1,6})?)\d*"
+    r"(?:([+-]\d\d)[-:](\d\d)(?=_))?"
+)
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _FILE = re.compile(
     rf"(?:samples|details)_(?P<task>.+)_(?P<date>{_DATE.pattern})\.(?:jsonl?|parquet)"
 )
@@ -112,10 +119,8 @@ def read_lm_eval(
             answers = list(_answers(sample, examinee, task, choices, metric, row))
             is_turned = choices.score_range[0] > choices.score_range[1]
             if metric in config.lower_is_better and not is_turned and any(map(_is_scored, answers)):
-                raise FileFormatError(
-                    f"{place}: the lowest {metric} is the best, by the results file: give the "
-                    "worst score before the best (--score-range 1 0), or choose another metric."
-                )
+                yield LeftOut(row, LOWER_IS_BETTER, f"the lowest {metric} is the best")
+                continue
             first, name = answers[0], sample.get("filter", _NO_FILTER)
             saw(
                 Seen(
@@ -251,10 +256,16 @@ def _model(file: SourceFile, results: Iterator[JsonValue]) -> str:
     return f"{org}/{model}" if org and model else file.folder or file.path.stem
 
 
-def date_of(file: SourceFile) -> str:
-    """Date of a run by its file's name, also inspect's; empty if the name has no date."""
-    named = _DATE.search(file.path.name)
-    return named[0].replace(":", "-") if named else ""
+def date_of(file: SourceFile) -> datetime:
+    """Date of a run by its file's name, also inspect's; the earliest of all if it has none."""
+    if (named := _MOMENT.search(file.path.name)) is None:
+        return _NEVER
+    day, hour, minute, second, *offset = named.groups()
+    zone = ":".join(offset) if offset[0] else "+00:00"
+    try:
+        return datetime.fromisoformat(f"{day}T{hour}:{minute}:{second}{zone}")
+    except ValueError:  # such as a thirteenth month
+        return _NEVER
 
 
 def task_of(file: SourceFile) -> str:

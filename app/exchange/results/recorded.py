@@ -23,6 +23,8 @@ FIRST_TRIAL = 1
 OTHER_FILTER = "other_filter"
 #: Reason of a left-out row: its score is above the range, so the file is on another scale.
 ABOVE_RANGE = "score_above_range"
+#: Reason of a left-out row: the lowest score is the best, and the range says the highest.
+LOWER_IS_BETTER = "lower_is_better"
 #: Share of its range by which a score may lie beyond: cosines and means of single precision do.
 _ROUNDING = 1e-6
 

@@ -208,19 +208,18 @@ async def extend(session_id: SessionId, form: Form, call: ReadRun) -> Response:
     """Continue an ended session in a new one."""
     opened = call.services
     try:
-        body = SessionExtend.model_validate(_extension(form, await opened.sessions.get(session_id)))
+        body = SessionExtend.model_validate(_extension(form))
         created = await opened.derived_sessions.extend(session_id, body.plan(), body.metadata)
     except (ValidationError, SextantError) as error:
         return await _ended(call, await opened.sessions.get(session_id), faults_in(error))
     return call.see(f"/sessions/{created.id}")
 
 
-def _extension(form: dict[str, str], record: SessionRecord) -> Body:
-    least = (record.design.get("stopping") or {}).get("min_items")
-    goals = numbers_in(form, "se", "max_items")
-    if least is not None:
-        goals["min_items"] = min(least, goals.get("max_items", least))
-    body: Body = {"stopping": {**goals, **margin_in(form)}}
+def _extension(form: dict[str, str]) -> Body:
+    goals = {**numbers_in(form, "se", "max_items"), **margin_in(form)}
+    body: Body = {
+        "stopping": {"se": None, "score_margin": None, **goals}
+    }  # an empty field: no goal
     if budget := numbers_in(form, "usd"):
         body["budget"] = budget
     return body

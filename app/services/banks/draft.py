@@ -28,6 +28,7 @@ from app.records.banks import (
     Bank,
     BankVersion,
     ItemOutline,
+    LintSummary,
     VersionItem,
 )
 from app.records.fields import shallow
@@ -111,6 +112,14 @@ def draft_version(
     if latest is not None and request.scale is None:
         is_equal = parameters_hash(bank, model, latest.scale) == latest.parameters_hash
         scale = latest.scale if is_equal else scale
+    summary: LintSummary = {
+        "findings": dict(Counter(finding.code for finding in findings)),
+        "items": {state: states[state] for state in (ACTIVE, QUARANTINED, PRETEST)},
+        "allow": sorted(request.allow),
+        "keep": sorted(request.keep),
+    }
+    for skipped in matched.tally.skipped:
+        summary |= {"n_unmatched": skipped.count, "unmatched": [*skipped.keys]}
     version = BankVersion(
         id=new_id("bkv"),
         bank_id=owner.id,
@@ -120,12 +129,7 @@ def draft_version(
         parameters_hash=parameters_hash(bank, model, scale),
         provisional=request.provisional,
         notes=request.notes,
-        lint={
-            "findings": dict(Counter(finding.code for finding in findings)),
-            "items": {state: states[state] for state in (ACTIVE, QUARANTINED, PRETEST)},
-            "allow": sorted(request.allow),
-            "keep": sorted(request.keep),
-        },
+        lint=summary,
         n_items=len(members),
         n_calibrated=bank.n_items,
         has_content=all(item.has_content for item in matched.items),

@@ -297,6 +297,10 @@ class LoadedVersion:
         default = self.default_scorer
         return (default, *self.own_scorers) if calls_out(default) else self.own_scorers
 
+    def has_questions_of(self, other: "LoadedVersion") -> bool:
+        """Whether scores on both versions cover the same questions, in any order."""
+        return self.item_ids == other.item_ids or set(self.item_ids) == set(other.item_ids)
+
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the calibrated items, by position."""

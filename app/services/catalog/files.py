@@ -216,7 +216,7 @@ def _content(path: Path) -> bytes:
             )
         return path.read_bytes()
     except OSError as exc:
-        raise InvalidInputError(f"{path} cannot be read: {exc.strerror}.") from exc
+        raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
 
 
 def _checked(content: bytes, source: Source, name: str) -> FoundFile:

@@ -241,7 +241,7 @@ def rough_tokens(request: CompletionRequest, settings: EndpointSettings) -> floa
     return characters / _CHARACTERS_PER_TOKEN + answer
 
 
-def counted(
+def charged_tokens(
     kind: str, told: tuple[int | None, int | None], most: tuple[int, int | None]
 ) -> tuple[int | None, int | None]:
     """Prompt and answer tokens that count; where unreported, as many as were reserved.

@@ -27,7 +27,7 @@ from app.errors import (
 from app.items import FinishReason, Message, sha256_of
 from app.observability import CALLS, TOKENS, USD, note, span
 from app.records.figures import NOT_TOLD
-from app.services.endpoints.budgets import UNPAID, counted, most_taken, most_tokens, taken
+from app.services.endpoints.budgets import UNPAID, charged_tokens, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.waiting import OnWait, Waiting, retry_outages
 from app.storage.database import Database
@@ -128,7 +128,7 @@ class RateLimited:
                         CALLS.labels(error.code).inc()
                         raise
                     told = tokens_of(made)
-                    into, out = counted(config.kind, told, reserved)
+                    into, out = charged_tokens(config.kind, told, reserved)
                     is_told = (into, out) == told
                     if is_told:
                         note({f"{_USAGE}.input_tokens": into, f"{_USAGE}.output_tokens": out})
@@ -261,7 +261,7 @@ MAX_CHARS = 200_000
 #: Cached: complete answers, and those cut off at the token limit. Others are asked for again.
 _KEPT = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 _NOT_KEPT = frozenset({"cached", "origin"})
-_VERSION = 2  # of the cache key: older entries may belong to another address than they state
+_VERSION = 3  # of the cache key: older entries may belong to other tags of reasoning
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,8 +330,9 @@ class Cached:
         key = [_VERSION, owner(), self.realm, who, exact.body]
         if isinstance(request, LikelihoodRequest):
             return sha256_of([*key, 0])
-        # An answer ends at its stop sequences also where the body must not have them.
-        return sha256_of([*key, request.repeat, *(request.params or config.sampling).stop])
+        # Which part of a reply is the answer: the body has no tags, and not always the stops.
+        stops = (request.params or config.sampling).stop
+        return sha256_of([*key, request.repeat, config.reasoning_tags, *stops])
 
     async def _found(self, request: CompletionRequest | LikelihoodRequest) -> dict[str, Any] | None:
         """What is cached of a call's answer."""

@@ -114,7 +114,7 @@ class Collector:
                 session.id: (session.examinee or f"manual/{session.root_id}")[-MAX_NAME_LENGTH:]
                 for session in sessions
             }
-            answers = [answer async for answer in uow.collected.answers(list(names))]
+            answers = await uow.collected.answers(list(names))
             asked = in_common([session.asked for session in sessions])
             draft = await asyncio.to_thread(_draft_of, answers, names, origin, asked)
             done = await import_draft(uow, found, draft)

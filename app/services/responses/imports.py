@@ -17,6 +17,7 @@ from app.exchange.results.found import Found
 from app.exchange.results.questions import Methods, Questions
 from app.exchange.results.recorded import (
     ABOVE_RANGE,
+    LOWER_IS_BETTER,
     OTHER_FILTER,
     Choices,
     LeftOut,
@@ -39,7 +40,7 @@ MAX_BYTES = 256 * 2**20
 _NAME_BYTES = 512
 #: Formats that contain the questions.
 _TOLD = (ResponseFormat.LM_EVAL, ResponseFormat.INSPECT, ResponseFormat.OPENAI_EVALS)
-_NAMED = 3
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +214,7 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
         if saw is not None:
             saw(seen)
 
+    off_scale: dict[str, str] = {}
     sources, draft.passed_over = sources_of(request.files, request.file_format)
     for file in request.files:
         with file.open() as stream:
@@ -229,16 +231,22 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
                 if part.reason == OTHER_FILTER and part.detail not in draft.other_filters:
                     draft.other_filters.append(part.detail)
                 detail = f": {part.detail}" if part.detail else ""
-                draft.skips.add(part.reason, f"{source.name}:{part.row}{detail}")
+                place = f"{source.name}:{part.row}{detail}"
+                draft.skips.add(part.reason, place)
+                if part.reason in (ABOVE_RANGE, LOWER_IS_BETTER):
+                    off_scale.setdefault(source.name, shortened(place))
             else:
                 draft.rows_read += part.table.n_answers
                 draft.add_table(part, source.name)
         draft.files.append(FileRead(source.name, file_format, draft.rows_read - before))
-    if n_above := draft.skips.counts[ABOVE_RANGE]:
+    if off_scale:
+        first = "; ".join([*off_scale.values()][:_NAMED])
+        more = "; ..." if len(off_scale) > _NAMED else ""
         raise FileFormatError(
-            f"{n_above} of {draft.rows_read} scores are above their range, the first "
-            f"{draft.skips.places[ABOVE_RANGE][0]}: the others would count on a wrong scale. Give "
-            "the worst and the best score (--score-range 0 100), or choose another metric."
+            f"{len(off_scale)} of {len(sources)} files have another scale, on which all their "
+            f"scores would count wrongly: {first}{more}. Leave them out, "
+            "choose another metric, or read them by a call of their own with their worst and best "
+            "score (--score-range 0 100; 1 0 where the lowest is the best)."
         )
     if not draft.accepted:
         reasons = "; ".join(

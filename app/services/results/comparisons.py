@@ -126,8 +126,7 @@ class ComparisonService:
             "replay one session on the other's version."
         )
         on_one_scale = versions[0].bank.scale == versions[1].bank.scale
-        questions = [(version.bank_id, version.item_ids) for version in versions]
-        if not on_one_scale and questions[0] != questions[1]:
+        if not (on_one_scale or versions[0].has_questions_of(versions[1])):
             raise ScaleMismatchError(f"The scores are of different questions. {apart_by_scale}")
         common = [item for item in one.scores if item in other.scores]
         groups = dict(zip(versions[0].item_ids, versions[0].groups, strict=True))

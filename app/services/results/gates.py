@@ -120,7 +120,7 @@ class GateService:
         if spec.metric == "theta":
             is_alike, what = version.bank.scale == before.bank.scale, "on another scale"
         else:
-            is_alike, what = version.item_ids == before.item_ids, "of other questions"
+            is_alike, what = version.has_questions_of(before), "of other questions"
         if not is_alike and before.bank_id != version.bank_id:
             raise _unfit(
                 f"its bank {before.bank_name!r} is not the bank {version.bank_name!r} of today: a "
@@ -388,8 +388,8 @@ def _describe(
         unit, digits = ("points", 1) if is_score else ("logits", 2)
         more = "less" if record.direction == "above" else "more"
         said = (
-            f"{name} {value:+.{digits}f} {unit} from that of {record.baseline_name}, "
-            f"{lo:+.{digits}f} to {hi:+.{digits}f} {of_interval}: up to "
+            f"{name} {value:+z.{digits}f} {unit} from that of {record.baseline_name}, "
+            f"{lo:+z.{digits}f} to {hi:+z.{digits}f} {of_interval}: up to "
             f"{abs(mark):g} {unit} {more} may pass."
         )
         return said + ask

@@ -145,7 +145,7 @@ class LeaderboardService:
             present = list(filter(wanted.takes, await uow.sessions.present_results(found.id)))
             versions = {record.bank_version_id for record in present}
             taught = await uow.versions.learned(versions)
-            lists = await uow.versions.counted(versions) if len(versions) > 1 else {}
+            lists = await uow.versions.question_digests(versions) if len(versions) > 1 else {}
         scales: dict[str, list[SessionRecord]] = {version.scale: []}
         for record in present:
             scales.setdefault(record.provenance["scale"], []).append(record)

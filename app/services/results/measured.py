@@ -113,7 +113,7 @@ def degrees_of(score: ScoreFigures) -> float | None:
 def between_scores(one: Measured, other: Measured, confidence: float) -> Difference | None:
     """Difference of the scores; None where one is unknown or they cover different items."""
     first, second = one.score, other.score
-    if first is None or second is None or one.version.item_ids != other.version.item_ids:
+    if first is None or second is None or not one.version.has_questions_of(other.version):
         return None
     # The two sessions do not share the error that unscored answers add to an interval.
     scores = [side.result.score for side in (one, other)]

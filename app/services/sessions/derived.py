@@ -42,6 +42,7 @@ from app.storage.repositories.banks import scorer_json
 
 #: Relation of a session that continues where another ended.
 EXTEND = "extend"
+_GOALS = ("se", "score_margin")
 
 
 def _child(parent: SessionRecord, *, metadata: Mapping[str, str], **said: Any) -> NewSession:
@@ -72,7 +73,8 @@ class DerivedSessions:
 
         It starts with the old answers; only items that ended in an error may be asked again.
 
-        `changes` are sections of the design to replace (`stopping`, `budget`, ...).
+        `changes` are sections of the design to replace (`budget`, ...), and what changes in
+        `stopping`.
 
         Raises:
             InvalidStateError: The session rescores another session, or nothing would be asked.
@@ -89,7 +91,10 @@ class DerivedSessions:
             endpoint = await self.endpoints.get(parent.endpoint_id, archived=True)
             if endpoint.settings.is_called:
                 endpoint = as_begun(endpoint, parent.provenance["endpoint"])
-        plan = SessionPlan.of_new({**parent.design, **changes})
+        design: Plan = {**parent.design, **changes}
+        if (told := changes.get("stopping")) is not None:
+            design["stopping"] = _stopping_later(parent, told)
+        plan = SessionPlan.of_new(design)
         price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
         reachable = await check_reachable(changes, plan, version)
@@ -312,6 +317,21 @@ class DerivedSessions:
             made["endpoint"] = parent.provenance.get("endpoint")
             made["asked"] = parent.provenance.get("asked", {})
         return made
+
+
+def _stopping_later(parent: SessionRecord, told: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules that end an extended session: those of its parent, with what is told of them.
+
+    A goal that was reached would end it at once, and a goal that is told takes its place.
+    """
+    before = parent.design.get("stopping") or {}
+    is_over = parent.stop_reason in (StopReason.SE_TARGET, StopReason.SCORE_MARGIN)
+    if is_over or any(told.get(goal) is not None for goal in _GOALS):
+        before = {**before, **dict.fromkeys(_GOALS)}
+    least, most = before.get("min_items"), told.get("max_items")
+    if least is not None and type(most) is int and most < least:
+        before = {**before, "min_items": most}
+    return {**before, **told}
 
 
 def _asks_nothing(parent: SessionRecord) -> str:

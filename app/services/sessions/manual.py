@@ -235,7 +235,7 @@ class ManualSessions(ABC):
             StaleStepError: The step was answered before, or the token is not that of the step.
         """
         async with self.database.unit_of_work() as uow:
-            record, awaited, _ = await uow.sessions.locked(session_id)
+            record, awaited, _ = await uow.sessions.locked_with_awaited(session_id)
             pending, token = asked_with(step_token, record, awaited), new_token()
             await uow.sessions.renew_token(session_id, pending.step, token)
         (item,) = await self._items([(record, replace(pending, step_token=token))])
@@ -258,7 +258,7 @@ class ManualSessions(ABC):
             while True:
                 held = self._runs.get(session_id) or await self._opened(session_id)
                 async with self.database.unit_of_work() as uow:
-                    record, awaited, waited = await uow.sessions.locked(session_id)
+                    record, awaited, waited = await uow.sessions.locked_with_awaited(session_id)
                     given: dict[int, Closing] = {}
                     if answer is not None:
                         version = held.run.version

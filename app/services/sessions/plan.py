@@ -92,16 +92,16 @@ FATAL_CODES = frozenset(
     for what in ("unauthorized", "address_blocked", "moved", "no_likelihoods")
 )
 
-_SCORER = "Repair the scorer, then"
 _START = "Start again with the right address, model and key (sextant run, SEXTANT_ENDPOINT_KEY)"
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do where endpoint, scorer or answers are at fault, with commands for a session."""
+    """What to do where endpoint, scorer, its budget or answers are at fault, for a session."""
 
     endpoint: str
     scorer: str
+    budget: str
     answers: str
 
     @classmethod
@@ -114,11 +114,13 @@ class Advice:
     def of(cls, session_id: str, *, can_change: bool = True) -> Self:
         """Advice on a session; `can_change`: its endpoint is saved, so it can be repaired."""
         go_on = f"continue the session (sextant sessions extend {session_id} --max-items N)."
+        rescore = f"rescore the session (sextant sessions rescore {session_id})."
         return cls(
             endpoint=f"Repair the endpoint, then {go_on}"
             if can_change
             else f"{_START}; if these are right, {go_on}",
-            scorer=f"rescore the session (sextant sessions rescore {session_id}).",
+            scorer=f"Repair the scorer, then {rescore}",
+            budget=f"Answers without a score are kept: {rescore}",
             answers=f"Read some answers (sextant sessions answers {session_id} --unparsed): the "
             "prompt, max_tokens or the scorer does not fit the model.",
         )
@@ -160,15 +162,12 @@ class Failures:
             return None  # all answers were scored
         if (last.error_code or "").endswith(SCORER_BUDGET):
             # The scorer may not spend any more, so further answers would get no score.
-            return Stop(
-                StopReason.BUDGET_EXHAUSTED,
-                f"{_reason(last)} Answers without a score are kept: {advice.scorer}",
-            )
+            return Stop(StopReason.BUDGET_EXHAUSTED, f"{_reason(last)} {advice.budget}")
         if last.error_code == StopReason.TIME_LIMIT:
             return None  # the server itself gave up these calls: the endpoint has not failed
         if last.error_code in FATAL_CODES and (self._unanswered or self._unmarked):
             is_call = last.error_code.startswith("endpoint")
-            todo = advice.endpoint if is_call else f"{_SCORER} {advice.scorer}"
+            todo = advice.endpoint if is_call else advice.scorer
             detail = f"Every further call would fail like the last one: {_reason(last)} {todo}"
         elif self._unanswered >= self._limits.max_consecutive:
             detail = (
@@ -178,7 +177,7 @@ class Failures:
         elif self._unmarked >= UNMARKED_PER_CALL * self._limits.max_consecutive:
             detail = (
                 f"{self._unmarked} answers in a row could not be scored; the last "
-                f"({last.error_code}): {_reason(last)} {_SCORER} {advice.scorer}"
+                f"({last.error_code}): {_reason(last)} {advice.scorer}"
             )
         elif found := _too_many(self._limits, closed=closed, scored=scored, parsed=parsed):
             detail = f"{found} {advice.answers}"

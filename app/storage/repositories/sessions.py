@@ -115,7 +115,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         rows = await self._db.execute(sql.WITH_AWAITED, {"wanted": session_id})
         return _awaiting(session_id, rows.all())
 
-    async def locked(
+    async def locked_with_awaited(
         self, session_id: str
     ) -> tuple[SessionRecord, list[Administration], timedelta]:
         """The same of a session that is now locked, and the time since its last event.

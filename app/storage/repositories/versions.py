@@ -128,11 +128,11 @@ class VersionRepository(Repository):
         )
         return {key: {"interval_correction": part} for key, part in await self._db.execute(query)}
 
-    async def counted(self, version_ids: Collection[str]) -> dict[str, str]:
-        """Version id to a digest of its calibrated items, in their order, which scores cover."""
+    async def question_digests(self, version_ids: Collection[str]) -> dict[str, str]:
+        """Version id to a digest of its calibrated items, in any order, which scores cover."""
         items = func.string_agg(
             VersionItemRow.item_id,
-            aggregate_order_by(literal_column("','"), VersionItemRow.position),
+            aggregate_order_by(literal_column("','"), VersionItemRow.item_id),
         )
         query = (
             select(VersionItemRow.version_id, func.md5(items).label("digest"))
