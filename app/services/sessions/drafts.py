@@ -34,7 +34,7 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.specs import EndpointSpec, capabilities_of, origin_of
-from app.services.sessions.plan import MAX_BY_HAND, Advice, SessionPlan
+from app.services.sessions.plan import MAX_BY_HAND, SessionPlan
 from app.services.sessions.run import SessionRun
 
 
@@ -74,13 +74,7 @@ class SessionDraft:
     def run(self, administrations: Sequence[Administration] = ()) -> SessionRun:
         """The run of the session, starting with these administered items."""
         return SessionRun(
-            test=self.test,
-            plan=self.plan,
-            version=self.version,
-            seed=self.new.seed,
-            advice=Advice.on(self.new),
-            administrations=administrations,
-            dropped=self.new.provenance.get("dropped", ()),
+            self.new, administrations, test=self.test, plan=self.plan, version=self.version
         )
 
 
