@@ -53,10 +53,9 @@ class DesignInput(Input):
     failures: FailuresInput | None = None
 
     def plan(self) -> Plan:
-        """The sections given, as the engine's design reads them."""
-        given = self.model_dump(include=set(DesignInput.model_fields), exclude_unset=True)
-        sections = {name: section for name, section in given.items() if section is not None}
-        return cast(Plan, sections)
+        """What is given of a session's plan; null is the same as absent."""
+        given = self.model_dump(include=set(Plan.__annotations__), exclude_unset=True)
+        return cast(Plan, {name: part for name, part in given.items() if part is not None})
 
 
 DesignRead = Annotated[JsonObject, ShownAs(SessionPlan)]
