@@ -318,8 +318,8 @@ class SessionRun:
 
     def _absorb(self, step: int, closing: Closing) -> None:
         item = self.pending.pop(step)
-        usage = _usage(closing)
-        if self.version.is_pretest(item):
+        usage, is_pretest = _usage(closing), self.version.is_pretest(item)
+        if is_pretest:
             # A pretest item counts towards the budget, but does not affect the test otherwise.
             self._pretest.close(item, closing)
             self.state = replace(self.state, usage=self.state.usage + usage)
@@ -335,7 +335,7 @@ class SessionRun:
                     self._precise_since = self.state.n_scored
             self._failures.take(closing)
             self._outcomes[closing.outcome] += 1
-        self.meter.take(closing, None if self.version.is_pretest(item) else int(item))
+        self.meter.take(closing, None if is_pretest else int(item))
 
     def _score(self, predicted: Prediction) -> StoredScore:
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
