@@ -76,7 +76,8 @@ async def tell(services: Services, session_id: str, **answer: Any) -> SessionRec
     """Answer the next item of a manual session."""
     awaited = await services.manual_sessions.next_item(session_id)
     given = ManualAnswer(step_token=awaited.step_token, **answer)
-    return (await services.manual_sessions.answer(session_id, given)).record
+    record, _ = await services.manual_sessions.answer(session_id, given)
+    return record
 
 
 def by_turns(awaited: NextItem) -> dict[str, Any]:
@@ -100,7 +101,7 @@ async def answered(
     while record.status == "awaiting_response":
         awaited = await services.manual_sessions.next_item(record.id)
         given = ManualAnswer(step_token=awaited.step_token, **answer(awaited))
-        record = (await services.manual_sessions.answer(record.id, given)).record
+        record, _ = await services.manual_sessions.answer(record.id, given)
     return record
 
 
