@@ -22,6 +22,7 @@ from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.banks import provisional_words
 from app.records.endpoints import Endpoint, NewEndpoint, Price
+from app.records.fields import not_none
 from app.records.sessions import (
     Administration,
     AskedJson,
@@ -133,7 +134,7 @@ def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> AskedJso
     if asked.mode == GENERATE:
         sampling = endpoint.settings.sampling
         asked = replace(asked, max_tokens=sampling.max_tokens, temperature=sampling.temperature)
-    return asked.to_dict()
+    return not_none(asked)
 
 
 #: Thetas at which the bank's best precision is searched, in logits.
