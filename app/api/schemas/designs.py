@@ -54,8 +54,7 @@ class DesignInput(Input):
 
     def plan(self) -> Plan:
         """What is given of a session's plan; null is the same as absent."""
-        given = self.model_dump(include=set(Plan.__annotations__), exclude_unset=True)
-        return cast(Plan, {name: part for name, part in given.items() if part is not None})
+        return cast(Plan, self.model_dump(include=set(Plan.__annotations__), exclude_none=True))
 
 
 DesignRead = Annotated[JsonObject, ShownAs(SessionPlan)]
