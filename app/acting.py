@@ -96,11 +96,6 @@ def become(project_id: str, key_id: str) -> None:
     _present.set(replace(_present.get(), project_id=project_id, key_id=key_id))
 
 
-def seen_project() -> str | None:
-    """Id of the project whose data are visible, for SQL statements; None for all projects."""
-    return _present.get().project_id
-
-
 def owner() -> str:
     """Id of the project that owns what is created now.
 

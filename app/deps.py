@@ -1,6 +1,7 @@
 """The caller of a request: its key, project and scopes; dependencies of route functions."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Annotated, Literal
@@ -41,6 +42,19 @@ class Caller:
     def may(self, scope: Scope) -> bool:
         """Whether the key covers `scope`."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def require(self, scopes: Iterable[str]) -> None:
+        """Refuse a key that does not cover all of these scopes.
+
+        Raises:
+            MissingScopeError: It lacks one of them.
+        """
+        for scope in map(Scope, scopes):
+            if not self.may(scope):
+                raise MissingScopeError(
+                    f"This needs a key with the scope {scope.value!r}; yours has: "
+                    f"{', '.join(sorted(self.scopes)) or 'none'}."
+                )
 
     @property
     def administered(self) -> str | None:
@@ -181,12 +195,7 @@ async def _current_caller(
     _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
 ) -> Caller:
     found: Caller = request.state.caller
-    for scope in map(Scope, required.scopes):
-        if not found.may(scope):
-            raise MissingScopeError(
-                f"This needs a key with the scope {scope.value!r}; yours has: "
-                f"{', '.join(sorted(found.scopes)) or 'none'}."
-            )
+    found.require(required.scopes)
     return found
 
 

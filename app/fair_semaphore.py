@@ -55,7 +55,8 @@ class FairSemaphore:
         Raises:
             BusyError: Too much work is waiting.
         """
-        owner = Owner(present().project_id, present().key_id)
+        acting = present()
+        owner = Owner(acting.project_id, acting.key_id)
         with self._lock:
             ticket = self._entered(owner)
         if ticket is not None:

@@ -23,12 +23,13 @@ from rich.console import Console
 from rich.table import Table
 from transfer import score_test
 
-from app.engine.adaptive import AdaptiveTest, Ask, step_rng
+from app.engine.adaptive import AdaptiveTest, step_rng
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.information_index import CELL_WIDTH, InformationIndex
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.selection.base import Ask
 from app.engine.state import Response
 
 SMALL, LARGE = 5_600, 109_564

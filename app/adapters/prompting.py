@@ -145,12 +145,11 @@ class PromptStyle(Value):
     @property
     def template_hash(self) -> str:
         """SHA-256 of everything besides the item that affects the text of a prompt."""
-        usual = PromptStyle().to_dict()
         # Default values are left out, so that new fields do not change old hashes.
         parts = {
             name: value
             for name, value in self.to_dict().items()
-            if name in _ALWAYS_HASHED or value != usual[name]
+            if name in _ALWAYS_HASHED or value != _USUAL[name]
         }
         canonical = json.dumps([TEMPLATE_VERSION, parts], ensure_ascii=False, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
@@ -158,6 +157,7 @@ class PromptStyle(Value):
 
 _ALWAYS_HASHED: Final = ("system", "prefix", "choice_instruction", "free_instruction")
 _STYLE: Final = TypeAdapter(PromptStyle)
+_USUAL: Final = PromptStyle().to_dict()
 
 
 def build_messages(item: ItemContent, style: PromptStyle) -> tuple[Message, ...]:

@@ -49,7 +49,9 @@ class Scripted:
             (skill for start, skill in self.skills.items() if hints.key.startswith(start)),
             self.theta,
         )
-        is_right = _uniform(self.seed, hints.key) < hints.probability_right(theta)
+        # A number in [0, 1) that is the same on every machine.
+        digest = hashlib.sha256(f"{self.seed}:{hints.key}".encode()).digest()
+        is_right = int.from_bytes(digest[:8]) / 2**64 < hints.probability_right(theta)
         text = hints.right if is_right else hints.wrong
         prompt_chars = sum(len(turn.content) for turn in request.messages)
         return Completion(
@@ -68,12 +70,6 @@ class Scripted:
             latency_ms=self.latency_ms,
             detail=f"A simulated examinee of ability {self.theta:g}; no endpoint is called.",
         )
-
-
-def _uniform(seed: int, key: str) -> float:
-    """A number in [0, 1) that depends on (`seed`, `key`) alone, on every machine."""
-    digest = hashlib.sha256(f"{seed}:{key}".encode()).digest()
-    return int.from_bytes(digest[:8]) / 2**64
 
 
 def scripted(config: EndpointConfig, transport: Transport) -> Scripted:  # noqa: ARG001

@@ -258,7 +258,6 @@ async def _on_http_error(request: Request, exc: HTTPException) -> JSONResponse:
 def _methods_at(request: Request) -> set[str]:
     methods: set[str] = set()
     for context in iter_route_contexts(request.app.routes):
-        match = context.path_regex.match(request.url.path)
-        if match and not any(":" in value for value in match.groupdict().values()):
+        if context.path_regex.match(request.url.path):
             methods |= context.methods or set()
     return methods | {"HEAD"} if "GET" in methods else methods

@@ -29,8 +29,9 @@ from app.errors import (
     TooManyStreamsError,
     UnauthenticatedError,
 )
+from app.fair_semaphore import Owner
 from app.records.leased import StoredEvent
-from app.services.event_feed import EventFeed, Reader, Topic
+from app.services.event_feed import EventFeed, Topic
 from app.services.visibility import View
 from app.shapes import Int32
 from app.storage.repositories.events import Kind
@@ -113,7 +114,7 @@ async def wait_for_end(
     newest = await feed.newest(kind, resource_id)
     if await _has_ended(fetch, _is_last, newest):
         return
-    reader = Reader(owner(), request.state.caller.key_id)
+    reader = Owner(owner(), request.state.caller.key_id)
     await feed.require_room(reader)
 
     async def ended() -> None:
@@ -199,7 +200,7 @@ async def event_stream(
     seen = min(_last_event_id(request, after), newest)
     if seen == newest and await _has_ended(fetch, is_last, newest):
         return Response(status_code=204)
-    reader = Reader(owner(), request.state.caller.key_id)
+    reader = Owner(owner(), request.state.caller.key_id)
     await feed.require_room(reader)
 
     async def frames() -> AsyncIterator[bytes]:

@@ -5,6 +5,7 @@ stored, authenticate, refuse unknown query parameters, check the media type, par
 strictly, look up the Idempotency-Key.
 """
 
+import re
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -12,8 +13,6 @@ from urllib.parse import unquote_to_bytes
 from fastapi import APIRouter, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
-from starlette.routing import Match
-from starlette.types import Scope
 from typing_extensions import override
 
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, require_media_type, unstorable
@@ -81,22 +80,15 @@ class ApiRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
+        # A `:verb` is never part of an id or a key.
+        taken = self.path_regex.pattern.replace("[^/]+", "[^/:]+").replace(".*", r"[^:\n]*")
+        self.path_regex = re.compile(taken)
         extra = dict(self.openapi_extra or {})
         self._max_body_bytes: int = extra.get(LIMIT_KEY, SMALL)
         self._idempotent = any(d.dependency is idempotency_key for d in self.dependencies)
         if self.body_field is not None:
             self.openapi_extra = {**extra, LIMIT_KEY: self._max_body_bytes}
         self.responses = merged(self._common_problems(), self.responses)
-
-    @override
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match as usual, but never take `:verb` as part of an id."""
-        match, child_scope = super().matches(scope)
-        if match is not Match.NONE and any(
-            ":" in value for value in child_scope["path_params"].values() if isinstance(value, str)
-        ):
-            return Match.NONE, {}
-        return match, child_scope
 
     @override
     def get_route_handler(self) -> _Handler:

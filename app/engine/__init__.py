@@ -14,17 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from app.engine.adaptive import AdaptiveTest, Ask, step_rng
+    from app.engine.adaptive import AdaptiveTest, step_rng
     from app.engine.bank import ItemBank, ItemIndex
     from app.engine.design.design import Design
+    from app.engine.selection.base import Ask
     from app.engine.state import CatState, Response, Usage
     from app.engine.stopping import Stop, StopReason
 
 #: Module of each name. Names are loaded lazily: a caller that only reads a bank loads no tests.
 _MODULES = {
-    "adaptive": ("AdaptiveTest", "Ask", "step_rng"),
+    "adaptive": ("AdaptiveTest", "step_rng"),
     "bank": ("ItemBank", "ItemIndex"),
     "design.design": ("Design",),
+    "selection.base": ("Ask",),
     "state": ("CatState", "Response", "Usage"),
     "stopping": ("Stop", "StopReason"),
 }

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.p_irt import (
     ALL_ITEMS,
@@ -25,7 +25,7 @@ from app.engine.prediction.p_irt import (
     Predictor,
     allowing_for_nonresponse,
 )
-from app.engine.selection.base import Pool, Selector
+from app.engine.selection.base import Ask, Pool, Selector
 from app.engine.state import CatState, Estimate, Estimator, Response, answered
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
@@ -34,19 +34,6 @@ _PRECISION = frozenset({StopReason.SE_TARGET, StopReason.SCORE_MARGIN})
 #: Before the first answer items are the same for every examinee: in flight may be at most half of
 #: the items that the precision is expected to need.
 _BLIND = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """The next item.
-
-    Attributes:
-        probability: Sampling probability of the item in this step, given the items asked before; 1
-            if it was chosen, or if the probability is unknown. To be passed to `with_pending`.
-    """
-
-    item: ItemIndex
-    probability: float = 1.0
 
 
 def step_rng(seed: int, state: CatState) -> np.random.Generator:
@@ -114,10 +101,9 @@ class AdaptiveTest:
             return stop
         if state.pending and (stop := self._expected_stop(state, elapsed_s)):
             return stop
-        chosen = self.selector.select(self.pool, state, rng)
-        if chosen is None:
-            return Stop(StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked.")
-        return Ask(chosen.item, chosen.probability)
+        return self.selector.select(self.pool, state, rng) or Stop(
+            StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked."
+        )
 
     def _expected_stop(self, state: CatState, elapsed_s: float) -> Stop | None:
         """The end of the test, if the items in flight get their expected scores.

@@ -96,12 +96,7 @@ class Visitor:
         """
         if self.caller is None:
             raise UnauthenticatedError("Log in to see this page.")
-        for scope in scopes:
-            if not self.caller.may(Scope(scope)):
-                raise MissingScopeError(
-                    f"This needs a key with the scope {scope!r}; yours has: "
-                    f"{', '.join(sorted(self.caller.scopes)) or 'none'}."
-                )
+        self.caller.require(scopes)
 
 
 async def identify(request: Request) -> Caller | None:

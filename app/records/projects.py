@@ -143,21 +143,14 @@ class Project(Described):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MostTaken:
-    """Upper bounds of what a call may cost.
+class Taken:
+    """What a call took, or may take at most.
 
     Attributes:
-        usd: US dollars; None where the price is unknown.
-        tokens: Tokens of prompt and answer; None where nothing limits the answer.
+        usd: US dollars; None where the price or the number of tokens is unknown.
+        tokens: Tokens of prompt and answer; None where the endpoint reports none, and of a call to
+            come where nothing limits the answer.
     """
-
-    usd: float | None
-    tokens: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """Actual cost of a call; where it is None, the reserved amount counts."""
 
     usd: float | None = None
     tokens: int | None = None

@@ -8,7 +8,7 @@ from app.engine.prediction.learned_curves import PopulationPosition
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
-from app.records.fields import Interval, ends
+from app.records.fields import Interval
 from app.records.figures import UsageFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
@@ -85,8 +85,9 @@ def _usd_all(usage: UsageFigures, asked: int, n_askable: int) -> float | None:
 
 def _trust_within(interval: Interval | None, trust: Trust) -> Trust:
     """The trust that an interval leaves; its width is the reason where it lowers the trust."""
-    lo, hi = ends(interval)
-    half = 0.0 if lo is None or hi is None else round((hi - lo) / 2.0, 3)
+    if interval is None or interval["lo"] is None or interval["hi"] is None:
+        return trust
+    half = round((interval["hi"] - interval["lo"]) / 2.0, 3)
     level: TrustLevel = "poor" if half > _TOO_WIDE else "fair" if half > _WIDE else "good"
     if _LEVELS.index(level) <= _LEVELS.index(trust.level):
         return trust

@@ -1,9 +1,10 @@
 """The interface of scorers: they score an answer to an item. No HTTP, no SQL, no theta here."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -78,28 +79,8 @@ def random_word(rng: np.random.Generator) -> str:
     return "".join(map(chr, rng.integers(ord("a"), ord("z"), 9)))
 
 
-@runtime_checkable
-class Scorer(Protocol):
-    """Scores one answer. Implementations are small frozen objects that the registry builds."""
-
-    async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """Score `answer` to `item`.
-
-        Scorers never get cut-off or filtered answers: `app.scorers.mark` handles these first.
-        """
-        ...
-
-    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """A right and a wrong answer to `item`, for simulated examinees.
-
-        Raises:
-            InvalidInputError: The item has no accepted answer, or none that this scorer accepts.
-        """
-        ...
-
-
 class ScorerParams(BaseModel):
-    """Base of the scorers: a frozen object whose fields are its parameters.
+    """Base of the scorers: a frozen object that scores answers; its fields are its parameters.
 
     Pydantic checks the parameters of a `ScorerSpec` and writes their JSON schema, so that a new
     scorer is one class with fields, `score` and `examples`.
@@ -119,6 +100,21 @@ class ScorerParams(BaseModel):
     searches: ClassVar[bool] = False
     libraries: ClassVar[tuple[str, ...]] = ()
     memory: ClassVar[int] = SMALL_MEMORY
+
+    @abstractmethod
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        """Score `answer` to `item`.
+
+        Scorers never get cut-off or filtered answers: `app.scorers.mark` handles these first.
+        """
+
+    @abstractmethod
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """A right and a wrong answer to `item`, for simulated examinees.
+
+        Raises:
+            InvalidInputError: The item has no accepted answer, or none that this scorer accepts.
+        """
 
     @property
     def inner(self) -> "ScorerParams":

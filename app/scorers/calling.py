@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import override
 
 from app.errors import ExamineeError, InvalidInputError, ScorerBudgetError
 from app.items import Answer, FinishReason, ItemContent, Json, Message, Outcome
@@ -110,6 +111,7 @@ class CallingScorer(ScorerParams):
     async def score_with(self, tools: Tools, item: ItemContent, answer: Answer) -> Mark:
         """Score `answer` with calls to endpoints."""
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Refuse to score, because this scorer has no tools.
 
@@ -121,8 +123,9 @@ class CallingScorer(ScorerParams):
             f"{answer.text[:40]!r} to {(item.prompt or '')[:40]!r}."
         )
 
-    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:  # noqa: ARG002  # the interface of all scorers
-        """A right and a wrong answer; see `Scorer`."""
+    @override
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """A right and a wrong answer; see `ScorerParams`."""
         if not item.target:
             raise InvalidInputError("Simulated examinees need a target to answer with.")
         return item.target[0], "Something else altogether."

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
+from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, choice_letter
@@ -325,6 +326,7 @@ class Choice(ScorerParams):
             raise ValueError("each extractor may be named once")
         return value
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score 1 for a right option and 0 for another; unparsed where no single one is named."""
         right = item.target_letters
@@ -348,6 +350,7 @@ class Choice(ScorerParams):
                 return Scored(score=float(claim in right), extracted=claim, extractor=name)
         return no_answer(text, "No option could be found in the answer.")
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The letters of a right and of a wrong option."""
         right = item.target_letters

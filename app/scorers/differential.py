@@ -56,6 +56,7 @@ class Differential(ScorerParams):
     def inner(self) -> TextMetric:
         return _METRICS[self.metric].model_validate(self.params)
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score the difference of two similarities; no score where the metric gives none."""
         metric = self.inner
@@ -67,6 +68,7 @@ class Differential(ScorerParams):
             score=share(mark.score, wrong), extracted=mark.extracted, extractor=mark.extractor
         )
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The metric's right answer, and the first incorrect reference."""
         right, _ = self.inner.examples(item, rng)

@@ -5,6 +5,7 @@ import unicodedata
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
@@ -49,6 +50,7 @@ class Exact(ScorerParams):
     ignore_punctuation: bool = True
     ignore_articles: bool = False
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score 1 if the stated answer is an accepted one, else 0; refused where it declines."""
         if not item.target:
@@ -80,6 +82,7 @@ class Exact(ScorerParams):
             text = " ".join(text.split())
         return text
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The first accepted answer, and a rearrangement of it that is not accepted."""
         if not item.target:
@@ -130,6 +133,7 @@ class Includes(ScorerParams):
     ignore_case: bool = True
     whole_words: bool = True
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score 1 if a target occurs, else 0; refused if the examinee declines instead."""
         if not any(map(_squeeze, item.target)):
@@ -153,6 +157,7 @@ class Includes(ScorerParams):
         found = [*re.finditer(pattern, text, re.IGNORECASE if self.ignore_case else re.NOFLAG)]
         return found[-1] if found else None
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The first target, and a text in which no target occurs."""
         if not any(map(_squeeze, item.target)):

@@ -16,7 +16,7 @@ from pydantic import JsonValue, TypeAdapter
 from app.errors import ExamineeError, FieldProblem, InvalidInputError, ScorerBudgetError
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
 from app.sandbox.pool import SMALL_MEMORY
-from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams
 from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import Failed, confined
 from app.scorers.registry import build, default_registry
@@ -33,7 +33,7 @@ CHECK_TIMEOUT_S = 5.0
 
 
 async def mark(
-    scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
+    scorer: ScorerParams, item: ItemContent, answer: Answer, tools: Tools | None = None
 ) -> Mark:
     """Score `answer` to `item` with `scorer`; a scorer that calls out needs `tools`.
 
@@ -43,7 +43,7 @@ async def mark(
         BusyError: The helper processes have too much to do.
     """
     name = default_registry().name_of(type(scorer))
-    if name is None or isinstance(scorer, CallingScorer) or not isinstance(scorer, ScorerParams):
+    if name is None or isinstance(scorer, CallingScorer):
         return await mark_here(scorer, item, answer, tools)
     spec = ScorerSpec(name, scorer.model_dump(mode="json"))
     inner = scorer.inner
@@ -59,7 +59,7 @@ async def mark(
 
 
 async def mark_here(
-    scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
+    scorer: ScorerParams, item: ItemContent, answer: Answer, tools: Tools | None = None
 ) -> Mark:
     """Score an answer as `mark` does, but in this process whatever the size of the texts."""
     if answer.finish is FinishReason.LENGTH:
@@ -88,9 +88,9 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
         UnknownNameError: No scorer of that name is installed.
         BusyError: The helper processes have too much to do.
     """
-    scorer = default_registry().build_plain(spec)
+    scorer = build(spec)
     if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
-        return build(spec).examples(item, np.random.default_rng(seed))
+        return scorer.examples(item, np.random.default_rng(seed))
     result = await confined(
         partial(examples_sent, spec=asdict(spec), item=asdict(item), seed=list(seed)),
         timeout_s=min(scorer.work_s, CHECK_TIMEOUT_S),
@@ -113,7 +113,7 @@ async def check(spec: ScorerSpec) -> None:
         InvalidInputError: A parameter is unknown or has a wrong value; each is a problem.
         BusyError: The helper processes have too much to do.
     """
-    scorer = default_registry().build_plain(spec)
+    scorer = build(spec)
     fault = None
     if _size(spec) <= MAX_CHARS_HERE or scorer.searches:
         try:
@@ -180,7 +180,7 @@ def examples_sent(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str
 def check_sent(*, spec: Sent) -> str | None:
     """The fault of a scorer's parameters; None if they are valid."""
     try:
-        _run(default_registry().build_plain(_SCORER.validate_python(spec)).check())
+        _run(build(_SCORER.validate_python(spec)).check())
     except ValueError as error:
         return str(error)
     return None

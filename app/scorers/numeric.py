@@ -78,6 +78,7 @@ class Numeric(ScorerParams):
     rel_tol: Annotated[float, Field(ge=0, lt=1)] = 1e-9
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score 1 if the answer equals any target, else 0; unparsed if no number is found.
 
@@ -154,6 +155,7 @@ class Numeric(ScorerParams):
         mine, wanted = whole_number(answer), whole_number(target)
         return mine is not None and wanted is not None and self._equal(mine, wanted)
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The first target, and a number that differs from every target."""
         if not item.target:
@@ -281,6 +283,7 @@ class Closeness(ScorerParams):
             raise ValueError("give rel_limit, abs_limit or both: the error from which it is 0")
         return self
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score by the nearest target; unparsed where no number or several are stated."""
         targets = [number for text in item.target if (number := whole_number(text)) is not None]
@@ -317,6 +320,7 @@ class Closeness(ScorerParams):
     def _limit(self, wanted: Decimal) -> float:
         return max(self.abs_limit or 0.0, (self.rel_limit or 0.0) * abs(float(wanted)))
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The first target, and a number beyond the limit of every target."""
         targets = [number for text in item.target if (number := whole_number(text)) is not None]

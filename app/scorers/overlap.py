@@ -43,6 +43,7 @@ class TextMetric(ScorerParams):
         """Whether the targets have anything to compare with."""
         return self.similarity(targets[0], targets) is not None
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score the similarity to the nearest target; refused where the answer declines."""
         if not item.target:
@@ -59,6 +60,7 @@ class TextMetric(ScorerParams):
             )
         return Scored(score=min(1.0, max(0.0, value)), extracted=text, extractor=extractor)
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The first target, and random words."""
         if not item.target or not self.comparable(item.target):
@@ -170,6 +172,7 @@ class SpanF1(ScorerParams):
 
     separator: Annotated[str, Field(min_length=1, max_length=10)] | None = None
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score the F1 of the spans; refused where the answer declines."""
         wanted = {squad_normal(target) for target in item.target} - {""}
@@ -186,6 +189,7 @@ class SpanF1(ScorerParams):
             extractor="spans",
         )
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """All targets, and a random word."""
         if not item.target:

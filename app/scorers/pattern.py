@@ -60,6 +60,7 @@ class Pattern(ScorerParams):
     def gave_up(self, reason: str) -> NotScored:
         return NotScored(outcome=Outcome.UNPARSED, reason=f"The pattern gave no result: {reason}.")
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score the last match; unparsed if `group` is set and nothing matches, or not in time."""
         if self.group is not None and not item.target:
@@ -92,6 +93,7 @@ class Pattern(ScorerParams):
         text = " ".join(text.split())
         return text.casefold() if self.ignore_case else text
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """A target in a phrasing that the pattern matches, and another such text that is wrong."""
         accepted = [self._fold(target) for target in item.target]
@@ -228,6 +230,7 @@ class Extract(ScorerParams):
     def gave_up(self, reason: str) -> NotScored:
         return NotScored(outcome=Outcome.UNPARSED, reason=f"The patterns gave no result: {reason}.")
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score what the pattern finds; unparsed where it finds nothing, or not in time."""
         if not item.target:
@@ -246,6 +249,7 @@ class Extract(ScorerParams):
         said = self.model_dump(exclude={"timeout_s"})
         return partial(extract, texts=texts, targets=list(item.target), **said)
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """A target in a phrasing that the pattern matches, and another such text that is wrong."""
         texts = _phrased([*item.target, *_others(item, rng)])

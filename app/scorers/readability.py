@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from app.items import Answer, ItemContent
 from app.scorers.base import Mark, Scale, Scored, ScorerParams
@@ -43,11 +44,8 @@ class Readability(ScorerParams):
             raise ValueError(f"limit must be above goal ({self.goal:g}), got {self.limit:g}")
         return self
 
-    async def score(
-        self,
-        item: ItemContent,  # noqa: ARG002  (Scorer's signature; content is not looked at)
-        answer: Answer,
-    ) -> Mark:
+    @override
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score the grade level of the whole answer; unparsed without any word."""
         if refusal := declined(answer.text, ()):
             return refusal
@@ -59,11 +57,8 @@ class Readability(ScorerParams):
             score=min(1.0, max(0.0, value)), extracted=f"grade {grade:.2f}", extractor="whole"
         )
 
-    def examples(
-        self,
-        item: ItemContent,  # noqa: ARG002  (as above)
-        rng: np.random.Generator,  # noqa: ARG002  (as above)
-    ) -> tuple[str, str]:
+    @override
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """Simple sentences, and a sentence of very long words."""
         long = "Institutional intercontinental incomprehensibilities notwithstanding."
         return "It is so. We see it. You can, too.", long

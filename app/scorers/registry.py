@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from inspect import isabstract
 from typing import Any
 
 from pydantic import ValidationError
 
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
 from app.items import ScorerSpec
-from app.scorers.base import Scale, Scorer, ScorerParams
+from app.scorers.base import Scale, ScorerParams
 from app.validation import problems_of
 
 ENTRY_POINT_GROUP = "sextant.scorers"
@@ -30,12 +31,12 @@ class ScorerRegistry:
 
         Raises:
             AlreadyExistsError: The name is taken.
-            InvalidInputError: `scorer_class` is no `ScorerParams` class with `Scorer`'s methods.
+            InvalidInputError: `scorer_class` is no `ScorerParams` class with all methods.
         """
         if not (
             isinstance(scorer_class, type)
             and issubclass(scorer_class, ScorerParams)
-            and issubclass(scorer_class, Scorer)
+            and not isabstract(scorer_class)
         ):
             raise InvalidInputError(
                 f"Scorer {name!r} must be a subclass of app.scorers.base.ScorerParams with "
@@ -65,15 +66,8 @@ class ScorerRegistry:
                 ) from exc
             self.register(point.name, loaded)
 
-    def build(self, spec: ScorerSpec) -> Scorer:
-        """Build the scorer that `spec` describes; raises as `build_plain`."""
-        scorer = self.build_plain(spec)
-        if not isinstance(scorer, Scorer):  # `register` has checked the class
-            raise TypeError(f"{scorer!r} is not a Scorer")
-        return scorer
-
-    def build_plain(self, spec: ScorerSpec) -> ScorerParams:
-        """Build the scorer, typed as `ScorerParams`.
+    def build(self, spec: ScorerSpec) -> ScorerParams:
+        """Build the scorer that `spec` describes.
 
         Raises:
             UnknownNameError: No scorer has that name.
@@ -126,7 +120,7 @@ def default_registry() -> ScorerRegistry:
     return registry
 
 
-def build(spec: ScorerSpec) -> Scorer:
+def build(spec: ScorerSpec) -> ScorerParams:
     """Build the scorer that `spec` describes.
 
     Raises:

@@ -13,12 +13,12 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import structlog
 
 from app.acting import EVERYBODY, acting_for
 from app.errors import DatabaseUnavailableError, NotFoundError, TooManyStreamsError
+from app.fair_semaphore import Owner
 from app.records.leased import StoredEvent
 from app.services.waiting import Recent
 from app.storage.database import Database
@@ -37,13 +37,6 @@ _WOKEN = 8
 _SHARED_S, _MOST_SHARED = 1.0, 8
 
 _log = structlog.get_logger(__name__)
-
-
-class Reader(NamedTuple):
-    """Owner of streams: an API key in a project."""
-
-    project_id: str
-    key_id: str
 
 
 class Topic:
@@ -121,7 +114,7 @@ class EventFeed:
     def __init__(self, database: Database, *, streams_per_key: int = 1000) -> None:
         self._database = database
         self._streams_per_key = streams_per_key
-        self._open: Counter[Reader] = Counter()
+        self._open: Counter[Owner] = Counter()
         self._topics: dict[tuple[Kind, str], Topic] = {}
         #: Task that looks repeatedly while any resource is watched.
         self.looking: asyncio.Task[None] | None = None
@@ -162,7 +155,7 @@ class EventFeed:
         async with self._database.reading() as uow:
             return (await uow.events.since(kind, {resource_id: seen})).get(resource_id, [])
 
-    async def require_room(self, reader: Reader) -> None:
+    async def require_room(self, reader: Owner) -> None:
         """Refuse a stream to a key that has too many, or whose project has too many.
 
         Raises:
@@ -184,9 +177,7 @@ class EventFeed:
             raise TooManyStreamsError(f"{why} Close some, or poll with ?after=<seq>.")
 
     @contextmanager
-    def watching(
-        self, kind: Kind, resource_id: str, newest: int, reader: Reader
-    ) -> Iterator[Topic]:
+    def watching(self, kind: Kind, resource_id: str, newest: int, reader: Owner) -> Iterator[Topic]:
         """Watch a resource for as long as the block runs.
 
         `newest` is the number of its last event, from the method of this name; `reader` owns the

@@ -137,8 +137,7 @@ class LeasedRunner(ABC, Generic[R]):
     async def owner_of(self, resource_id: str) -> Owner | None:
         """Project and API key that own the work; None where the work was deleted."""
         async with self.leasing.database.reading() as uow:
-            found = await self.rows(uow).owner_of(resource_id)
-        return None if found is None else Owner(*found)
+            return await self.rows(uow).owner_of(resource_id)
 
     def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
         # After a lease was lost and won again, the id may belong to a newer task.

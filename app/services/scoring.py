@@ -112,7 +112,7 @@ class AnswerScorer:
             SecretsError: The key of a scorer's endpoint cannot be decrypted, and `on_wait` is
                 None.
         """
-        scorer_hash = hash_of(item.scorer)
+        scorer_hash = sha256_of([item.scorer.name, dict(item.scorer.params)])
         marked = self._mark_patiently if patient else self._mark
         mark, marking = await marked(item, answer, scorer_hash, on_wait, repeat)
         closing = Closing(
@@ -171,11 +171,6 @@ class AnswerScorer:
             **({"cached": tools.saved.figures()} if tools.saved.calls else {}),
         }
         return mark, cast(Marking, marking)
-
-
-def hash_of(spec: ScorerSpec) -> str:
-    """SHA-256 of a scorer's name and parameters."""
-    return sha256_of([spec.name, dict(spec.params)])
 
 
 def cut(text: str | None) -> str | None:

@@ -22,6 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.errors import InvalidStateError, LeaseLostError
+from app.fair_semaphore import Owner
 from app.records.leased import ENDED, UNDERWAY, LeasedRecord
 from app.storage.rows.base import LeasedRow
 from app.storage.scoping import Repository
@@ -112,10 +113,10 @@ class LeasedRepository(Repository, ABC, Generic[R]):
                 f"{self.kind} {record.id} is {record.status}; cancel it before deleting it."
             )
 
-    async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
+    async def owner_of(self, resource_id: str) -> Owner | None:
         """Project and API key of a resource; None if it was removed."""
         found = (await self._db.execute(_owner(self.row), {"wanted": resource_id})).one_or_none()
-        return None if found is None else (found.project_id, found.created_by)
+        return None if found is None else Owner(found.project_id, found.created_by)
 
     async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
         """Prolong the leases (id -> epoch) that this worker still has; return their ids."""

@@ -33,7 +33,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.visitors import InternalTraversal
 from typing_extensions import override
 
-from app.acting import seen_project
+from app.acting import present
 from app.errors import NotFoundError, PreconditionFailedError
 from app.items import JsonValue
 from app.storage.identifiers import may_name
@@ -74,8 +74,8 @@ def of_opened(what: str) -> dict[str, str]:
     return {"of_opened": what}
 
 
-SEEN: Final = bindparam("seen_project", callable_=seen_project, type_=String())
-
+#: The present project, as of when a statement is sent; null for all projects.
+SEEN: Final = bindparam("seen_project", callable_=lambda: present().project_id, type_=String())
 
 #: Attributes that distinguish two such conditions in SQLAlchemy's statement cache.
 _INTERNALS: Final[list[tuple[str, InternalTraversal]]] = [
@@ -336,7 +336,7 @@ def _hold_project(session: Session, seen: str) -> None:
 
 @event.listens_for(ScopedSession, "do_orm_execute")
 def _scope(state: ORMExecuteState) -> None:
-    options, seen = state.execution_options, seen_project()
+    options, seen = state.execution_options, present().project_id
     if seen is None or state.is_insert or "for_all" in options:
         return
     if not state.is_orm_statement:

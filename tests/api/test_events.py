@@ -18,11 +18,12 @@ from app.api import errors, events
 from app.api.schemas.events import EventList
 from app.deps import enter_as, identify
 from app.errors import DatabaseUnavailableError, TooManyStreamsError, UnauthenticatedError
+from app.fair_semaphore import Owner
 from app.main import ApiServer
 from app.records.leased import StoredEvent
 from app.records.projects import Allotment, Limits
 from app.services import event_feed
-from app.services.event_feed import EventFeed, Reader, Topic
+from app.services.event_feed import EventFeed, Topic
 from app.services.visibility import View
 from app.storage.database import Database
 from tests.api.calls import got
@@ -310,10 +311,10 @@ async def test_one_key_leaves_streams_to_other_keys_of_its_project(
         limit="event_streams", project="search", most=3, are_shared=are_shared
     )
     feed = EventFeed(cast(Database, story), streams_per_key=100)
-    greedy, modest, elsewhere = Reader("prj_1", "one"), Reader("prj_1", "two"), Reader("prj_2", "x")
+    greedy, modest, elsewhere = Owner("prj_1", "one"), Owner("prj_1", "two"), Owner("prj_2", "x")
     with ExitStack() as streams:
 
-        async def opened(reader: Reader) -> None:
+        async def opened(reader: Owner) -> None:
             await feed.require_room(reader)
             streams.enter_context(feed.watching("session", "ses_1", 0, reader))
 

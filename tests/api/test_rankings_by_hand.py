@@ -250,7 +250,7 @@ async def test_alternating_servers_find_the_same_as_one(
                 assert examinee is not None
                 score = hand._rows[examinee.name][hand._position[item.item.key]]
                 answer = ManualAnswer(step_token=item.step_token, score=float(score))
-                items += (await by_hand.answer(item.record.id, answer)).next_items
+                items += (await by_hand.answer(item.record.id, answer))[1]
                 record = await services.rankings.get(ranking_id)
                 for one in figures_of(record)["order"]:
                     del one["session_id"]

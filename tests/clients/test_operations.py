@@ -80,8 +80,7 @@ def test_every_operation_has_a_method_or_is_left_out_by_name() -> None:
         f"{method} {route.path}"
         for method, path in asked
         for route in routes
-        if method in (route.methods or ()) and (found := route.path_regex.match(path))
-        if ":" not in "".join(found.groups())
+        if method in (route.methods or ()) and route.path_regex.match(path)
     }
     assert len(reached) == len(asked)
     left_out = {one for one in every if LEFT_OUT.fullmatch(one)}

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.engine.adaptive import AdaptiveTest, Ask, step_rng
+from app.engine.adaptive import AdaptiveTest, step_rng
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.estimation.estimators import GridEstimator
+from app.engine.selection.base import Ask
 from app.engine.state import CatState, Draw, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import InvalidInputError

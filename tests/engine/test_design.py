@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.adaptive import Ask, step_rng
+from app.engine.adaptive import step_rng
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design, quarantined, stops_when
 from app.engine.design.parts import PredictionMethod
 from app.engine.design.selection import CriterionName
+from app.engine.selection.base import Ask
 from app.engine.selection.information import MaximumInformation, PerCost
 from app.engine.selection.sampled import WantedOrSampled
 from app.engine.selection.selectors import (

@@ -10,11 +10,11 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm, spearmanr
 
-from app.engine.adaptive import Ask
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.inference.join import _Weighed, check_join
 from app.engine.models.base import BoolArray
+from app.engine.selection.base import Ask
 from app.engine.state import Response
 from app.exchange.catalog.build import order_of
 from app.exchange.catalog.entry import Entry, read_catalogue

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from app.engine.adaptive import AdaptiveTest, Ask, step_rng
+from app.engine.adaptive import AdaptiveTest, step_rng
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.models.base import BoolArray
@@ -16,6 +16,7 @@ from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScoreModel, ScorePredictor, Target, short_form
+from app.engine.selection.base import Ask
 from app.engine.state import CatState, Response
 from app.errors import InvalidInputError
 from tests.engine.random_banks import several

@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from scipy.stats import t as student
 
 from app.calibration.multidimensional.score_curves import fit_curves
-from app.engine.adaptive import Ask, step_rng
+from app.engine.adaptive import step_rng
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign
@@ -30,7 +30,7 @@ from app.engine.prediction.score_estimate import (
 )
 from app.engine.prediction.score_model import BlendedScore
 from app.engine.prediction.targets import is_askable
-from app.engine.selection.base import Pool
+from app.engine.selection.base import Ask, Pool
 from app.engine.selection.sampled import Sampled
 from app.engine.simulation.simulate import take
 from app.engine.state import Belief, CatState, Draw, Response

@@ -155,7 +155,7 @@ async def answered(
         awaited = await services.manual_sessions.next_item(record.id)
         score = float(awaited.step % 2 if right is None else right[awaited.item.key])
         answer = ManualAnswer(step_token=awaited.step_token, score=score)
-        record = (await services.manual_sessions.answer(record.id, answer)).record
+        record, _ = await services.manual_sessions.answer(record.id, answer)
     return record
 
 

@@ -3,6 +3,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from app.errors import AlreadyExistsError, InvalidInputError, UnknownNameError
 from app.items import Answer, ItemContent, ScorerSpec
@@ -18,9 +19,11 @@ class Longest(ScorerParams):
 
     enough: int = 10
 
+    @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         return Scored(score=min(1.0, len(answer.text) / self.enough), extractor="length")
 
+    @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         return "x" * self.enough, "x"
 

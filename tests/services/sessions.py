@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 from app.adapters.base import EndpointConfig
@@ -16,7 +17,7 @@ from app.services.container import Services, open_services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.manual import ManualAnswer, NextItem
-from app.services.sessions.plan import Advice, SessionPlan
+from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
@@ -75,7 +76,8 @@ async def tell(services: Services, session_id: str, **answer: Any) -> SessionRec
     """Answer the next item of a manual session."""
     awaited = await services.manual_sessions.next_item(session_id)
     given = ManualAnswer(step_token=awaited.step_token, **answer)
-    return (await services.manual_sessions.answer(session_id, given)).record
+    record, _ = await services.manual_sessions.answer(session_id, given)
+    return record
 
 
 def by_turns(awaited: NextItem) -> dict[str, Any]:
@@ -99,7 +101,7 @@ async def answered(
     while record.status == "awaiting_response":
         awaited = await services.manual_sessions.next_item(record.id)
         given = ManualAnswer(step_token=awaited.step_token, **answer(awaited))
-        record = (await services.manual_sessions.answer(record.id, given)).record
+        record, _ = await services.manual_sessions.answer(record.id, given)
     return record
 
 
@@ -138,8 +140,9 @@ def administration(step: int, position: int, **more: Any) -> Administration:
 
 def run_of(version: LoadedVersion, plan: SessionPlan, *, seed: int = 1, **more: Any) -> SessionRun:
     """Return the run of a session that is not stored."""
-    test, advice = version.adaptive_test(plan.design), Advice.of("ses_1")
-    return SessionRun(test=test, plan=plan, version=version, seed=seed, advice=advice, **more)
+    session: Any = SimpleNamespace(id="ses_1", seed=seed, provenance={"endpoint": None})
+    test = version.adaptive_test(plan.design)
+    return SessionRun(session, test=test, plan=plan, version=version, **more)
 
 
 def played(

@@ -20,18 +20,18 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
-from app.records.projects import DaySpend, MostTaken, Taken
+from app.records.projects import DaySpend, Taken
 from app.records.projects import Limits as ProjectLimits
 from app.services.api_keys import ApiKeyService
 from app.services.endpoints import budgets as module
-from app.services.endpoints.budgets import Budgets, most_taken, most_tokens, taken
+from app.services.endpoints.budgets import Budgets, most_tokens, taken
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.spend import SpendRepository
 from tests.databases import executed
 
-CALL = MostTaken(usd=0.3, tokens=300)
+CALL = Taken(usd=0.3, tokens=300)
 TOOK = Taken(usd=0.2, tokens=200)
 TIMEOUT_S = 60.0
 
@@ -327,11 +327,11 @@ def test_a_reservation_exceeds_the_cost_of_its_call() -> None:
         sampling=GenerationParams(max_tokens=5),
     )
     request = CompletionRequest(messages=(Message("user", "né?"),))
-    most = most_taken(settings, *most_tokens(request, settings))
-    assert most == MostTaken(usd=4.0 + 16 + 16, tokens=4 + 16 + 16 + 5)
+    most = taken(settings, *most_tokens(request, settings))
+    assert most == Taken(usd=4.0 + 16 + 16, tokens=4 + 16 + 16 + 5)
     assert taken(settings, 3, 4) == Taken(usd=3.0, tokens=7)
     assert taken(settings, None, 4) == Taken()
-    assert most_taken(settings, 9, None).tokens is None
+    assert taken(settings, 9, None) == Taken()
 
 
 async def test_old_rows_are_deleted(database: Database, budgets: Budgets, who: Endpoint) -> None:

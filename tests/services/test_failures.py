@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import comb
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,12 @@ from app.records.figures import CallsFigures, Marking
 from app.records.sessions import Closing, Ending
 from app.services.sessions.plan import Advice, FailureLimits, Failures, SessionPlan, ending_of
 from tests.values import not_none
+
+
+def advice(endpoint: dict[str, Any] | None = None) -> Advice:
+    """Return the advice on a session of this endpoint, or on one of a client."""
+    session: Any = SimpleNamespace(id="ses_1", provenance={"endpoint": endpoint})
+    return Advice.on(session)
 
 
 def binomial_tail(failed: int, closed: int, share: float) -> float:
@@ -103,7 +110,7 @@ TWO = {"max_consecutive": 2}
 def test_failures_in_a_row_or_in_all_end_a_session(
     closings: list[Closing], limits: dict[str, Any], told: str | None
 ) -> None:
-    failures = Failures(FailureLimits(**limits), Advice.of("ses_1"))
+    failures = Failures(FailureLimits(**limits), advice())
     for closing in closings:
         failures.take(closing)
     scored = closings.count(SCORED)
@@ -118,7 +125,7 @@ def test_failures_in_a_row_or_in_all_end_a_session(
 
 def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
     """Neither after a refused key nor where the address has no such model."""
-    failures = Failures(FailureLimits(), Advice.of("ses_1", can_change=False))
+    failures = Failures(FailureLimits(), advice({"name": None}))
     failures.take(REFUSED)
     detail = not_none(failures.stop(closed=1, scored=0, parsed=0)).detail
     told = "Start again with the right address, model and key (sextant run"
@@ -134,7 +141,7 @@ def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
 def ended(stop: Stop, **how: Any) -> Ending:
     """Return the ending of a session of nine items that was precise enough."""
     given = {"last_failure": None, "precise_since": None, **how}
-    return ending_of(stop, precision_reached=True, min_items=9, advice=Advice.of("ses_1"), **given)
+    return ending_of(stop, precision_reached=True, min_items=9, advice=advice(), **given)
 
 
 DONE = Stop(StopReason.MAX_ITEMS, "It asked all.")

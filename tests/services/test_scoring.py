@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from app.errors import InvalidInputError
-from app.items import Answer, ItemContent, ScorerSpec
+from app.items import Answer, ItemContent, ScorerSpec, sha256_of
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
 from app.services.container import Services
-from app.services.scoring import MAX_CHARS, AnswerScorer, cut, hash_of, is_cut
+from app.services.scoring import MAX_CHARS, AnswerScorer, cut, is_cut
 from tests.services.banks import question
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import administration, spec
@@ -67,7 +67,8 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
     judge = await marker(services, NOWHERE)
     scorer = ScorerSpec("judge", {"judges": [judge.id], "budget": {"calls": 3}})
     usage = {"calls": 3, "tokens_in": 10, "tokens_out": 1, "usd": 0.1}
-    marking: Any = {"scorer": "judge", "version": "1", "spec_hash": hash_of(scorer)}
+    spec_hash = sha256_of(["judge", dict(scorer.params)])
+    marking: Any = {"scorer": "judge", "version": "1", "spec_hash": spec_hash}
     marking |= {"usage": usage, "judgements": [{"reason": "a secret"}]}
     record, opened = await services.sessions.create(spec()), services.endpoints
     closed = Closing(

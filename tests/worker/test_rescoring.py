@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
-from app.items import Answer, ScorerSpec
+from app.items import Answer, ScorerSpec, sha256_of
 from app.records.endpoints import Price
 from app.records.sessions import SessionRecord
 from app.scorers import Scored, build
 from app.services.banks.spec import item_scorer
 from app.services.container import Services
-from app.services.scoring import AnswerScorer, hash_of
+from app.services.scoring import AnswerScorer
 from app.services.sessions.service import AskedAnswer
 from app.storage.paging import PageRequest
 from app.worker.loop import running_worker
@@ -205,7 +205,7 @@ async def assert_marked_as_told(services: Services, record: SessionRecord) -> No
         mark = await build(scorer).score(item.content, answer)
         assert isinstance(mark, Scored)
         assert (key, closing.score) == (key, mark.score)
-        assert closing.scorer_hash == hash_of(scorer)
+        assert closing.scorer_hash == sha256_of([scorer.name, dict(scorer.params)])
 
 
 async def test_a_rescore_leaves_other_sessions_alone(working: Services, faults: Faults) -> None:
@@ -223,7 +223,8 @@ async def test_a_rescore_leaves_other_sessions_alone(working: Services, faults: 
     assert len(faults.calls) == 12  # it receives no other answers
     assert figures_of(mine)["rescore"]["mean_after"] == 1.0
     found = (await closings(working, mine)).values()
-    assert {closing.scorer_hash for closing in found} == {hash_of(hook)}
+    by_hook = sha256_of(["callback", {"endpoint": "mine"}])
+    assert {closing.scorer_hash for closing in found} == {by_hook}
     assert figures_of(later)["estimate"]["theta"] == figures_of(theirs)["estimate"]["theta"]
     await assert_marked_as_told(working, later)
     await assert_marked_as_told(working, theirs)

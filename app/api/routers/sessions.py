@@ -364,4 +364,5 @@ async def answer_item(
     session_id: SessionId, body: ManualAnswer, opened: AllServices, view: Seen
 ) -> AnsweredRead:
     """Answer a pending item of a manual session; the session then chooses what to ask next."""
-    return AnsweredRead.after(await opened.manual_sessions.answer(session_id, body), view)
+    record, asked = await opened.manual_sessions.answer(session_id, body)
+    return AnsweredRead.of(record, view, next_items=[NextItemRead.of(one, view) for one in asked])

@@ -14,7 +14,7 @@ from app.api.schemas.sessions import PromptChange, SessionRead
 from app.items import Outcome
 from app.records.fields import convert, shallow
 from app.records.sessions import Closing
-from app.services.sessions.manual import Answered, NextItem
+from app.services.sessions.manual import NextItem
 from app.services.sessions.plan import MAX_BY_HAND
 from app.services.sessions.previews import PreviewSpec
 from app.services.sessions.rescoring import Change
@@ -75,12 +75,6 @@ class AnsweredRead(SessionRead):
 
     next_items: list[NextItemRead]
     """Items asked because of this answer; earlier ones may still be pending."""
-
-    @classmethod
-    def after(cls, answered: Answered, view: View) -> "AnsweredRead":
-        """From the service's value."""
-        next_items = [NextItemRead.of(one, view) for one in answered.next_items]
-        return cls.of(answered.record, view, next_items=next_items)
 
 
 #: Of an item whose answer is awaited.

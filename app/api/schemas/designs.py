@@ -55,10 +55,8 @@ class DesignInput(Input):
     failures: FailuresInput | None = None
 
     def plan(self) -> Plan:
-        """The sections given, as the engine's design reads them."""
-        given = self.model_dump(include=set(DesignInput.model_fields), exclude_unset=True)
-        sections = {name: section for name, section in given.items() if section is not None}
-        return cast(Plan, sections)
+        """What is given of a session's plan; null is the same as absent."""
+        return cast(Plan, self.model_dump(include=set(Plan.__annotations__), exclude_none=True))
 
 
 def plan_problems(shape: Any, body: Any, faulty: Collection[str]) -> Sequence[FieldProblem]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import ConfigDict, Field, model_validator
-from typing_extensions import TypeAliasType, override
+from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
@@ -129,11 +129,6 @@ class SessionCreate(DesignInput, OnBank):
     seed: Seed | None = None
     """Random seed. By default one is drawn; it is shown in the result."""
     metadata: Metadata = Field(default_factory=dict)
-
-    @override
-    def plan(self) -> Plan:
-        more = {"repeats", "cache", "answer_within", "idle_timeout", "pretest"}
-        return cast(Plan, {**super().plan(), **self.model_dump(include=more, exclude_none=True)})
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:

@@ -68,7 +68,7 @@ from app.engine.ranking.rules import (
     RankingDecision,
     RankingRules,
 )
-from app.engine.selection.base import Chosen
+from app.engine.selection.base import Ask
 from app.engine.selection.sampled import draws_of
 from app.engine.state import NO_USAGE, Z_95, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
@@ -461,7 +461,7 @@ class Ranking:
                 return False
         return True
 
-    def _item(self, state: RankingState, member: int, rivals: Iterable[int], seed: int) -> Chosen:
+    def _item(self, state: RankingState, member: int, rivals: Iterable[int], seed: int) -> Ask:
         """The item that most rivals were asked, earliest first; else the selector's item."""
         test, own = self.tests[member], state.members[member]
         if self.rules.shared_items:
@@ -474,7 +474,7 @@ class Ranking:
                         askers.setdefault(item, []).append(other)
             if askers:
                 item = max(askers, key=lambda item: len(askers[item]))
-                return Chosen(item, min(_as_drawn(own, other, item) for other in askers[item]))
+                return Ask(item, min(_as_drawn(own, other, item) for other in askers[item]))
         rng = np.random.default_rng([seed, member, own.n_asked + 1])
         selected = test.selector.select(test.pool, own, rng)
         if selected is None:  # cannot happen: `_remaining` counts the selector's items

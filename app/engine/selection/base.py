@@ -40,11 +40,12 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The item that a selector gives.
+class Ask:
+    """The next item.
 
     Attributes:
-        probability: Sampling probability of the item in this step; 1 if it was not sampled.
+        probability: Sampling probability of the item in this step, given the items asked before; 1
+            if it was chosen, or if the probability is unknown. To be passed to `with_pending`.
     """
 
     item: ItemIndex
@@ -54,7 +55,7 @@ class Chosen:
 class Selector(Protocol):
     """Chooses the next item of a test. A small frozen object that keeps nothing between calls."""
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """The item to ask next, or None when the pool has no admissible item left.
 
         Pending items count as asked: they are never chosen again, and they count in shares of

@@ -28,7 +28,7 @@ from app.engine.models.multidimensional import with_answer
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
-from app.engine.selection.base import Chosen, Pool, Selector
+from app.engine.selection.base import Ask, Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
 #: Share of the bank that one test chooses from, and the least number of items in that part.
@@ -119,18 +119,18 @@ class Sampled:
         edges = np.cumsum(width[order])[:-1]
         return cls(position=position, width=width, circle=circle, order=order, edges=edges)
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         is_open = pool.admissible(state)
         chances = np.where(is_open, self.width, 0.0)
         total = float(chances.sum())
         if total <= 0.0:
             open_ = np.flatnonzero(is_open)
-            return Chosen(ItemIndex(int(rng.choice(open_)))) if open_.size else None
+            return Ask(ItemIndex(int(rng.choice(open_)))) if open_.size else None
         hits = self.order[np.searchsorted(self.edges, self._next(state, rng), side="right")]
         hits = hits[chances[hits] > 0.0]
         item = int(hits[0] if hits.size else rng.choice(chances.size, p=chances / total))
-        return Chosen(ItemIndex(item), float(chances[item] / total))
+        return Ask(ItemIndex(item), float(chances[item] / total))
 
     def part(self, state: CatState) -> BoolArray:
         """Mask of the arc of items that this test chooses from, which starts at its first item."""
@@ -172,7 +172,7 @@ class WantedOrSampled:
     wanted: Selector
     sampled: Sampled
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         chance, curves = rng.random(), self.estimator.explanations
         # The conditions are in the order of their computing time: `or` skips the slow ones.
@@ -205,7 +205,7 @@ class ThetaThenSampled:
     sampled: Sampled
     curves: LearnedCurves
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         selector = self.sampled if self._samples(state) else self.wanted
         return selector.select(pool, state, rng)

@@ -8,7 +8,7 @@ import numpy as np
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.information_index import largest
 from app.engine.models.base import BoolArray
-from app.engine.selection.base import Chosen, Criterion, Pool, Selector
+from app.engine.selection.base import Ask, Criterion, Pool, Selector
 from app.engine.selection.information import best_items
 from app.engine.state import CatState
 
@@ -22,12 +22,12 @@ _EQUAL = 1e-9
 class Random:
     """Any admissible item, all equally likely."""
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         positions = np.flatnonzero(pool.admissible(state))
         if not positions.size:
             return None
-        return Chosen(ItemIndex(int(rng.choice(positions))), 1.0 / positions.size)
+        return Ask(ItemIndex(int(rng.choice(positions))), 1.0 / positions.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,12 @@ class Randomesque:
     criterion: Criterion
     top_k: int = 1
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         best = best_items(self.criterion, pool, state, self.top_k)
         if not best:
             return None
-        return Chosen(best[0] if len(best) == 1 else best[int(rng.integers(len(best)))])
+        return Ask(best[0] if len(best) == 1 else best[int(rng.integers(len(best)))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class RandomStart:
     items: int
     then: Selector
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         started = len(state.responses) + len(state.pending) >= self.items
         return (self.then if started else Random()).select(pool, state, rng)
@@ -70,13 +70,13 @@ class NearestStart:
 
     then: Selector
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         if state.responses or state.pending:
             return self.then.select(pool, state, rng)
         distance = np.nan_to_num(np.abs(pool.index.bank.b - state.belief.theta), nan=np.inf)
         nearest = largest(-distance, pool.admissible(state), 1)
-        return Chosen(nearest[0]) if nearest else None
+        return Ask(nearest[0]) if nearest else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,16 +136,16 @@ class SympsonHetter:
     criterion: Criterion
     acceptance: FloatArray
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         seen, count = 0, FIRST_RANKED
         while True:
             ranked = best_items(self.criterion, pool, state, count)
             for item in ranked[seen:]:
                 if rng.random() < self.acceptance[item]:
-                    return Chosen(item)
+                    return Ask(item)
             if len(ranked) < count:
-                return Chosen(ranked[0]) if ranked else None
+                return Ask(ranked[0]) if ranked else None
             seen, count = count, 4 * count
 
 
@@ -185,7 +185,7 @@ class ContentBalanced:
             shares = np.append(shares, rest)
         return cls(carries=carries, targets=shares, then=then)
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Ask | None:
         """See `Selector`."""
         counted = [response.item for response in state.responses]
         counted += state.pending
@@ -198,4 +198,4 @@ class ContentBalanced:
         served = admissible & (gain >= gain[admissible].max() - _EQUAL)
         chosen = self.then.select(pool.narrowed(served), state, rng)
         # The probability holds among these items, and scores need that among all of them.
-        return None if chosen is None else Chosen(chosen.item)
+        return None if chosen is None else Ask(chosen.item)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.engine.adaptive import AdaptiveTest, Ask
+from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign, unusable
@@ -19,6 +19,7 @@ from app.engine.inference.diagnostics import exposure_rates, jaccard, overlap, u
 from app.engine.inference.orders import kendall, ranks, spearman
 from app.engine.models.base import BoolArray
 from app.engine.prediction.p_irt import Prediction
+from app.engine.selection.base import Ask
 from app.engine.state import CatState, Estimate, Response, Usage
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError

@@ -1,14 +1,13 @@
 """Origin of a version's parameters: how the answers were obtained, and from which agents."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Self
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.items import ScorerSpec
 from app.records.figures import RecentRankFigures
-from app.records.sessions import AskedJson
 
 #: Part of a bank version's knowledge: how the answers behind its parameters were obtained.
 ASKED = "asked"
@@ -48,10 +47,6 @@ class Asked:
             template_hash=style.template_hash,
             scorer=None if likely else scorer.name,
         )
-
-    def to_dict(self) -> AskedJson:
-        """The known fields, as JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 #: Part of a version's knowledge: the reference agents, as `app.exchange.catalog.agents.Agent`.

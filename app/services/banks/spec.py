@@ -153,15 +153,13 @@ def require_markable(records: Iterable[ItemRecord], default: ScorerSpec) -> None
     Raises:
         InvalidInputError: Lists the row and field of each such item, up to a limit.
     """
-    built: dict[str, scorers.Scorer] = {}
+    built: dict[str, scorers.ScorerParams] = {}
     problems: list[FieldProblem] = []
     for record in records:
         spec = item_scorer(record.scorer, default, record.content)
         scorer = built.get(name := name_of(spec))
         if scorer is None:
             scorer = built[name] = scorers.build(spec)
-        if not isinstance(scorer, scorers.ScorerParams):
-            continue
         if (expected := scorer.unmarkable(record.content)) is not None:
             place = f"items:{record.row}:target" if record.row else "/target"
             got = f"{record.content.target[0]!r:.80} of item {record.key!r:.80}"

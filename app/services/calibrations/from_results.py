@@ -16,6 +16,7 @@ from app.items import BY_KIND, Answer, ScorerSpec
 from app.printable import percent
 from app.records.banks import OPEN, Bank, BankSpec
 from app.records.calibrations import CalibrationRecord
+from app.records.fields import not_none
 from app.records.leased import UNDERWAY
 from app.records.response_sets import ResponseSet
 from app.records.sessions import AskedJson
@@ -256,7 +257,7 @@ async def _set_of(uow: UnitOfWork, made: ResponseSet) -> ResponseSet:
 
 def _asked(found: Found, marking: Marking) -> AskedJson:
     """How the answers were obtained, by the files and by the prompt that is made from them."""
-    style = Asked.of(PromptStyle.from_dict(found.style), marking.scorer).to_dict()
+    style = not_none(Asked.of(PromptStyle.from_dict(found.style), marking.scorer))
     if "shots" not in found.asked:  # the number of examples in the texts is unknown
         style.pop("shots")
     return {**style, **cast(AskedJson, found.asked)}

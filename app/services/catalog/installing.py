@@ -17,6 +17,7 @@ from app.exchange.catalog.entry import Entry, entry_of
 from app.exchange.item_record import ItemRecord, parse_item
 from app.items import BY_KIND, ItemContent, ScorerSpec
 from app.records.banks import BankSpec, BankVersion
+from app.records.fields import not_none
 from app.records.sessions import AskedJson
 from app.reports.joins import join_sentence
 from app.sandbox.pool import Limits, sandbox
@@ -103,13 +104,14 @@ def _same(knowledge: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _asked(entry: Entry) -> AskedJson:
     """How the answers behind the parameters were obtained, as far as the entry says."""
     asked, scorer = entry.asked, entry.item.scorer
-    return Asked(
+    known = Asked(
         mode=asked.mode,
         normalise=asked.normalise,
         shots=asked.shots,
         scorer=None if scorer is None or asked.mode != "generate" else scorer.name,
         source=asked.source,
-    ).to_dict()
+    )
+    return not_none(known)
 
 
 def _spec(entry: Entry, prompt: Mapping[str, Any]) -> BankSpec:

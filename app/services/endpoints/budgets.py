@@ -30,7 +30,7 @@ from app.errors import (
     UnreachableError,
 )
 from app.records.endpoints import SIMULATED, CallLimits, Endpoint, EndpointSettings
-from app.records.projects import Limits, MostTaken, Refusal, Taken
+from app.records.projects import Limits, Refusal, Taken
 from app.services.waiting import Recent, retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -109,7 +109,7 @@ class Budgets:
 
     @asynccontextmanager
     async def held(
-        self, endpoint: Endpoint, most: MostTaken, *, timeout_s: float
+        self, endpoint: Endpoint, most: Taken, *, timeout_s: float
     ) -> AsyncIterator[Held]:
         """Reserve the most that a call may take until the block ends, then count what it took.
 
@@ -175,7 +175,7 @@ class Budgets:
         return {"project": whole, "key": own}
 
     async def _reserve(
-        self, reservation: Reservation, endpoint: Endpoint, most: MostTaken, timeout_s: float
+        self, reservation: Reservation, endpoint: Endpoint, most: Taken, timeout_s: float
     ) -> None:
         ended = self._ended.pop(reservation.project_id, {})
         try:
@@ -218,20 +218,13 @@ class Budgets:
 
 def most_tokens(request: CompletionRequest, settings: EndpointSettings) -> tuple[int, int | None]:
     """Most tokens of a prompt (its bytes) and of its answer (the token limit; None: no limit)."""
+    if settings.kind == CALLBACK:
+        return 0, 0
     prompt = _TOKENS_PER_MESSAGE + sum(
         len(message.content.encode(errors="surrogatepass")) + _TOKENS_PER_MESSAGE
         for message in request.messages
     )
     return prompt, (request.params or settings.sampling).max_tokens
-
-
-def most_taken(settings: EndpointSettings, prompt: int, answer: int | None) -> MostTaken:
-    """The most that a call may take that has at most so many tokens."""
-    if settings.kind == CALLBACK:
-        return MostTaken(usd=0.0, tokens=0)
-    if answer is None:
-        return MostTaken(usd=None, tokens=None)
-    return MostTaken(usd=_usd(settings, prompt, answer), tokens=prompt + answer)
 
 
 def rough_tokens(request: CompletionRequest, settings: EndpointSettings) -> float:
@@ -254,10 +247,12 @@ def charged_tokens(
 
 
 def taken(settings: EndpointSettings, tokens_in: int | None, tokens_out: int | None) -> Taken:
-    """What a call took, by the token counts that its endpoint reports."""
+    """What a call of so many tokens takes."""
     if tokens_in is None or tokens_out is None:
         return Taken()
-    return Taken(usd=_usd(settings, tokens_in, tokens_out), tokens=tokens_in + tokens_out)
+    usd = settings.price.usd(tokens_in, tokens_out)
+    is_free = usd is None and settings.kind in _FREE
+    return Taken(usd=0.0 if is_free else usd, tokens=tokens_in + tokens_out)
 
 
 def require_bounds(settings: EndpointSettings, budget: Budget, whose: str) -> None:
@@ -279,12 +274,7 @@ def _has_price(settings: EndpointSettings) -> bool:
     return settings.price.known or settings.kind in _FREE
 
 
-def _usd(settings: EndpointSettings, tokens_in: int, tokens_out: int) -> float | None:
-    usd = settings.price.usd(tokens_in, tokens_out)
-    return 0.0 if usd is None and settings.kind in _FREE else usd
-
-
-def _error(refusal: Refusal, most: MostTaken, endpoint: Endpoint) -> BudgetSpentError:
+def _error(refusal: Refusal, most: Taken, endpoint: Endpoint) -> BudgetSpentError:
     settings = endpoint.settings
     wanted = most.usd if refusal.unit == "usd" else most.tokens
     midnight = datetime.combine(refusal.day + timedelta(days=1), time(), UTC)

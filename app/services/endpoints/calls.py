@@ -27,7 +27,7 @@ from app.errors import (
 from app.items import FinishReason, Message, sha256_of
 from app.observability import CALLS, TOKENS, USD, note, span
 from app.records.figures import NOT_TOLD
-from app.services.endpoints.budgets import UNPAID, charged_tokens, most_taken, most_tokens, taken
+from app.services.endpoints.budgets import UNPAID, charged_tokens, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.waiting import OnWait, Waiting, retry_outages
 from app.storage.database import Database
@@ -119,7 +119,7 @@ class RateLimited:
             call = self.next
             endpoint, config = call.ready.endpoint, call.ready.config
             reserved = most_tokens(request, endpoint.settings)
-            most = most_taken(endpoint.settings, *reserved)
+            most = taken(endpoint.settings, *reserved)
             async with budgets.held(endpoint, most, timeout_s=config.timeout_s) as held:
                 with _traced(config):
                     try:

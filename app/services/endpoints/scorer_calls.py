@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -106,13 +106,6 @@ class _Purse:
         return tokens_known and (budget.usd is None or usd is not None)
 
 
-class Opened(NamedTuple):
-    """A scorer's endpoint, ready to be called, and the cache of its answers, if they are kept."""
-
-    limited: RateLimited
-    cache: Cached | None
-
-
 class ScorerCalls:
     """Calls of the scorers of one session, and their usage.
 
@@ -138,7 +131,7 @@ class ScorerCalls:
         self._resolved = resolved
         self.rng = np.random.default_rng(seed)
         self._keeping = keeping
-        self._opened: dict[str, Opened] = {}
+        self._opened: dict[str, tuple[RateLimited, Cached | None]] = {}
         self._purses: dict[str, _Purse] = {}
         self._earlier: dict[str, Spending] = {}
         for marking in stored:
@@ -165,8 +158,12 @@ class ScorerCalls:
             self._purses[spec_hash] = purse
         return AnswerCalls(self, purse, on_wait, repeat)
 
-    async def open(self, endpoint: str, on_wait: OnWait | None) -> Opened:
-        """Open an endpoint, as a scorer names it, once per session.
+    async def open(
+        self, endpoint: str, on_wait: OnWait | None
+    ) -> tuple[RateLimited, Cached | None]:
+        """Open an endpoint, as a scorer names it, and the cache if its answers are kept.
+
+        Each is opened once per session.
 
         Raises:
             SecretsError: Its key cannot be decrypted, and `on_wait` is None.
@@ -177,7 +174,7 @@ class ScorerCalls:
             endpoint_id = endpoint if origin is None else origin["id"]
             ready = await retry_outages(lambda: self._endpoints.ready(endpoint_id, origin), on_wait)
             limited = RateLimited(ready, self._endpoints, self.transport)
-            found = Opened(limited, self._keeping and self._keeping(limited))
+            found = limited, self._keeping and self._keeping(limited)
             self._opened[endpoint] = found
         return found
 

@@ -38,10 +38,10 @@ from app.records.projects import DaySpend
 from app.records.sessions import Origin
 from app.services.endpoints.budgets import (
     Budgets,
-    most_taken,
     most_tokens,
     require_bounds,
     rough_tokens,
+    taken,
 )
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, as_begun, origin_of
 from app.services.waiting import Recent
@@ -219,7 +219,7 @@ class EndpointService:
         """
         ready = await self.open(endpoint)
         settings = ready.endpoint.settings
-        most = most_taken(settings, *most_tokens(PROBE_AS_A_WHOLE, settings))
+        most = taken(settings, *most_tokens(PROBE_AS_A_WHOLE, settings))
         seconds = PROBE_CALLS * ready.config.timeout_s
         async with self.budgets.held(ready.endpoint, most, timeout_s=seconds):
             report = await registry.build(ready.config, self._transport).probe()

@@ -26,6 +26,7 @@ from app.errors import (
 from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
 from app.records.endpoints import EndpointSettings
+from app.records.fields import convert
 from app.records.figures import NOT_TOLD, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
@@ -194,12 +195,7 @@ class Asker:
         )
         if not completion.cached:
             ENDPOINT_LATENCY.observe(completion.latency_s)
-        answer = Answer(
-            text=completion.text,
-            raw=completion.raw,
-            reasoning=completion.reasoning,
-            finish=completion.finish,
-        )
+        answer = convert(Answer, completion)
         return self._obtained(answer, completion.latency_s, attempts, [completion])
 
     async def _compare(

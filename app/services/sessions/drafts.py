@@ -22,6 +22,7 @@ from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.banks import provisional_words
 from app.records.endpoints import Endpoint, NewEndpoint, Price
+from app.records.fields import not_none
 from app.records.sessions import (
     Administration,
     AskedJson,
@@ -34,7 +35,7 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.specs import EndpointSpec, capabilities_of, origin_of
-from app.services.sessions.plan import MAX_BY_HAND, Advice, SessionPlan
+from app.services.sessions.plan import MAX_BY_HAND, SessionPlan
 from app.services.sessions.run import SessionRun
 
 
@@ -74,13 +75,7 @@ class SessionDraft:
     def run(self, administrations: Sequence[Administration] = ()) -> SessionRun:
         """The run of the session, starting with these administered items."""
         return SessionRun(
-            test=self.test,
-            plan=self.plan,
-            version=self.version,
-            seed=self.new.seed,
-            advice=Advice.on(self.new),
-            administrations=administrations,
-            dropped=self.new.provenance.get("dropped", ()),
+            self.new, administrations, test=self.test, plan=self.plan, version=self.version
         )
 
 
@@ -139,7 +134,7 @@ def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> AskedJso
     if asked.mode == GENERATE:
         sampling = endpoint.settings.sampling
         asked = replace(asked, max_tokens=sampling.max_tokens, temperature=sampling.temperature)
-    return asked.to_dict()
+    return not_none(asked)
 
 
 #: Thetas at which the bank's best precision is searched, in logits.

@@ -140,14 +140,6 @@ class ManualAnswer(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A session after an answer, and the items that it asks next."""
-
-    record: SessionRecord
-    next_items: Sequence[NextItem]
-
-
-@dataclass(frozen=True, slots=True)
 class Held(Generic[R]):
     """A run of a session or a ranking at a revision; `n_items` is its size in the cache."""
 
@@ -208,8 +200,12 @@ class ManualSessions(ABC):
             record, awaited, _ = await self._advanced(session_id)
         return await self._items([(record, one) for one in awaited[:n]])
 
-    async def answer(self, session_id: str, answer: ManualAnswer) -> Answered:
+    async def answer(
+        self, session_id: str, answer: ManualAnswer
+    ) -> tuple[SessionRecord, Sequence[NextItem]]:
         """Take one answer of a manual session, then choose the next items or end the session.
+
+        The result is the session after the answer, and the items that it asks next.
 
         Raises:
             InvalidInputError: Not exactly one of response, score and outcome; or another item.
@@ -226,7 +222,7 @@ class ManualSessions(ABC):
             )
         marked = None if answer.response is None else await self._marked(session_id, answer)
         record, _, asked = await self._advanced(session_id, answer, marked)
-        return Answered(record, await self._items(asked))
+        return record, await self._items(asked)
 
     async def release(self, session_id: str, step_token: str) -> NextItem:
         """Give an item back: it gets a new token, for the client that fetches it next.

@@ -106,22 +106,18 @@ class Advice:
 
     @classmethod
     def on(cls, session: SessionRecord | NewSession) -> Self:
-        """Advice on a session."""
+        """Advice on a session; only an endpoint that is saved can be repaired."""
         origin = session.provenance["endpoint"]
-        return cls.of(session.id, can_change=origin is None or origin["name"] is not None)
-
-    @classmethod
-    def of(cls, session_id: str, *, can_change: bool = True) -> Self:
-        """Advice on a session; `can_change`: its endpoint is saved, so it can be repaired."""
-        go_on = f"continue the session (sextant sessions extend {session_id} --max-items N)."
-        rescore = f"rescore the session (sextant sessions rescore {session_id})."
+        is_saved = origin is None or origin["name"] is not None
+        go_on = f"continue the session (sextant sessions extend {session.id} --max-items N)."
+        rescore = f"rescore the session (sextant sessions rescore {session.id})."
         return cls(
             endpoint=f"Repair the endpoint, then {go_on}"
-            if can_change
+            if is_saved
             else f"{_START}; if these are right, {go_on}",
             scorer=f"Repair the scorer, then {rescore}",
             budget=f"Answers without a score are kept: {rescore}",
-            answers=f"Read some answers (sextant sessions answers {session_id} --unparsed): the "
+            answers=f"Read some answers (sextant sessions answers {session.id} --unparsed): the "
             "prompt, max_tokens or the scorer does not fit the model.",
         )
 

@@ -7,7 +7,7 @@ bit.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
-from app.items import Json, JsonObject, Outcome
+from app.items import Json, Outcome
 from app.records.fields import finite, interval
 from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
@@ -75,23 +75,21 @@ class SessionRun:
 
     def __init__(
         self,
+        session: SessionRecord | NewSession,
+        administrations: Sequence[Administration] = (),
         *,
         test: AdaptiveTest,
         plan: SessionPlan,
         version: LoadedVersion,
-        seed: int,
-        advice: Advice,
-        administrations: Sequence[Administration] = (),
-        dropped: Iterable[JsonObject] = (),
         spare: SpareTime | None = None,
     ) -> None:
         self._spare = spare or SpareTime()
         self.plan = plan
         self.test = test
         self.version = version
-        self._seed = seed
-        self._advice = advice
-        self._failures = Failures(plan.failures, advice)
+        self._seed = session.seed
+        self._advice = Advice.on(session)
+        self._failures = Failures(plan.failures, self._advice)
         self.steps: dict[int, ItemIndex] = {}
         self.pending: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
@@ -103,9 +101,9 @@ class SessionRun:
         self._profile: ProfileFigures | None
         self.population_position: ExtrapolationFigures | None
         self.forget_figures()
-        self._pretest = PretestItems(plan.pretest, plan.stopping, seed=seed)
+        self._pretest = PretestItems(plan.pretest, plan.stopping, seed=session.seed)
         self.state: CatState = test.start()
-        for effort in dropped:
+        for effort in session.provenance.get("dropped", ()):
             self._spend(Closing(**effort))
         for item in administrations:
             self._administer(item.step, ItemIndex(item.position), item.probability)
@@ -320,8 +318,8 @@ class SessionRun:
 
     def _absorb(self, step: int, closing: Closing) -> None:
         item = self.pending.pop(step)
-        usage = _usage(closing)
-        if self.version.is_pretest(item):
+        usage, is_pretest = _usage(closing), self.version.is_pretest(item)
+        if is_pretest:
             # A pretest item counts towards the budget, but does not affect the test otherwise.
             self._pretest.close(item, closing)
             self.state = replace(self.state, usage=self.state.usage + usage)
@@ -337,7 +335,7 @@ class SessionRun:
                     self._precise_since = self.state.n_scored
             self._failures.take(closing)
             self._outcomes[closing.outcome] += 1
-        self.meter.take(closing, None if self.version.is_pretest(item) else int(item))
+        self.meter.take(closing, None if is_pretest else int(item))
 
     def _score(self, predicted: Prediction) -> StoredScore:
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
@@ -404,16 +402,8 @@ async def open_run(
         version = await versions.load_as(session.bank_version_id, session.provenance["asking"])
     if plan is None:
         plan = SessionPlan.from_dict(session.design)
-    return SessionRun(
-        test=await versions.adaptive_test(version, plan.design, price_in(session.provenance)),
-        plan=plan,
-        version=version,
-        seed=session.seed,
-        advice=Advice.on(session),
-        administrations=administrations,
-        dropped=session.provenance.get("dropped", ()),
-        spare=spare,
-    )
+    test = await versions.adaptive_test(version, plan.design, price_in(session.provenance))
+    return SessionRun(session, administrations, test=test, plan=plan, version=version, spare=spare)
 
 
 def _usage(closing: Closing) -> Usage:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from sqlalchemy import delete, func, text
 
 from app.records.fields import shallow
-from app.records.projects import DaySpend, MostTaken, Refusal, Taken
+from app.records.projects import DaySpend, Refusal, Taken
 from app.storage.repositories.session_statements import as_json
 from app.storage.rows.projects import SpendRow
 from app.storage.scoping import Repository, of_opened
@@ -66,7 +66,7 @@ class SpendRepository(Repository):
     async def reserve(
         self,
         reservation: Reservation,
-        most: MostTaken,
+        most: Taken,
         *,
         lapse: timedelta,
         used: Mapping[str, Taken],

@@ -26,7 +26,7 @@ from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_responses
 from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit
-from app.engine.adaptive import AdaptiveTest, Ask
+from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.selection import OF_SCORES
@@ -34,6 +34,7 @@ from app.engine.models.base import BoolArray, IntArray
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.multidimensional import ProfileBelief, ProfileMap, abilities_of
 from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.selection.base import Ask
 from app.engine.simulation.baselines import anchors_of, ridge, shrunk
 from app.engine.simulation.simulate import take
 from app.engine.state import Belief, CatState, Response
