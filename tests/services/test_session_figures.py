@@ -161,6 +161,7 @@ async def test_repeats_estimate_chances_of_single_answers(services: Services) ->
         [0.0, 0.5, 1.0, 1.0],
         [1.0, None, 1.0, 0.0],
         [1.0, None, None, None],
+        [0.0, None, 1.0, None],
         [1.0, 1.0, 1.0, 1.0],
         [None, None, None, None],
     ]
@@ -169,8 +170,8 @@ async def test_repeats_estimate_chances_of_single_answers(services: Services) ->
 
     figures = not_none(meter.repeats(run.test, run.state))
 
-    known = [[score for score in scores if score is not None] for scores in items[:5]]
-    assert (figures["n"], figures["items"], figures["estimate"]) == (4, 5, None)
+    known = [[score for score in scores if score is not None] for scores in items[:6]]
+    assert (figures["n"], figures["items"], figures["estimate"]) == (4, 6, None)
     spread = fmean(variance(scores) for scores in known if len(scores) > 1)
     assert figures["within_item_variance"] == pytest.approx(spread)
     for k, chance in enumerate(figures["pass_k"], 1):
@@ -272,6 +273,7 @@ async def test_items_are_expected_until_the_standard_error_is_reached(
 ) -> None:
     version = await services.versions.load(bank="demo")
     run = opened(version, stopping=stopping)
+    assert run.summary(elapsed_s=0.0)["progress"]["expected_items"] is None  # nothing is asked
     information = with_nine_answers(run, refused=unscored)
 
     told = run.summary(elapsed_s=1.0)["progress"]
