@@ -352,6 +352,7 @@ async def test_events_tell_of_answers_figures_and_questions(services: Services) 
     )
     figures: Any = step.summary
     assert [figures["progress"][name] for name in ("items", "in_flight")] == [1, 1]
+    assert "person_fit" not in figures  # only the end has it
     told = {name: figures[name] for name in ("estimate", "score", "progress", "usage")}
     assert step.events == [
         SessionEvent("response.received", {**of_first, **said}),
@@ -441,9 +442,8 @@ async def test_each_ability_has_its_interval_and_the_main_one_a_corrected_one(
     ):
         half = 1.959964 * width * ability["se"]
         ends = ability["value"] - half, ability["value"] + half
-        assert (ability["interval"]["lo"], ability["interval"]["hi"]) == pytest.approx(
-            ends, rel=1e-3
-        )
+        expected = {"lo": ends[0], "hi": ends[1], "level": 0.95}
+        assert ability["interval"] == pytest.approx(expected, rel=1e-3)
 
 
 async def test_of_several_abilities_the_main_one_is_reachable(services: Services) -> None:
@@ -493,5 +493,6 @@ def test_decisions_use_no_narrower_interval_than_reported() -> None:
     assert compared[0] > -6.5  # alone it would exclude values that the session holds possible
     assert lo == -6.5
     assert hi == compared[1] > 0.5
-    assert placed.to_decide(LEARNED) == placed.interval
-    assert open_.to_decide(None) == open_.interval
+    for said, correction in ((placed, LEARNED), (open_, None)):
+        narrow = replace(said, interval=(-2.1, -1.9))
+        assert narrow.to_decide(correction) == (-2.1, -1.9)

@@ -131,6 +131,7 @@ async def test_another_worker_goes_on_where_one_stopped(
     judge = ScorerSpec("judge", {"judges": ["judge"]})
     monkeypatch.setattr(AnswerScorer, "close", slowly)
     made = await services.derived_sessions.rescore(old.id, judge, {})
+    assert (made.active_s, figures_of(made)["usage"]["seconds"]) == (0.0, 0.0)
     async with running_worker(services):
         await asyncio.wait_for(stuck.wait(), 60)
     assert ((await services.sessions.get(made.id)).arrivals, begun) == (6, 14)
