@@ -174,7 +174,7 @@ async def test_repeats_estimate_chances_of_single_answers(services: Services) ->
     assert (figures["n"], figures["items"], figures["estimate"]) == (4, 6, None)
     spread = fmean(variance(scores) for scores in known if len(scores) > 1)
     assert figures["within_item_variance"] == pytest.approx(spread)
-    for k, chance in enumerate(figures["pass_k"], 1):
+    for k, chance in zip(range(1, 5), figures["pass_k"], strict=True):
         drawn = [[*combinations(scores, k)] for scores in known if len(scores) >= k]
         by_hand = fmean(fmean(set(some) == {1.0} for some in draws) for draws in drawn)
         assert chance == pytest.approx(by_hand)
@@ -430,6 +430,7 @@ async def test_each_ability_has_its_interval_and_the_main_one_a_corrected_one(
     version = replace(
         await services.versions.load(bank="demo"),
         bank=ItemBank.from_abilities(SEVERAL, [str(number) for number in range(8)]),
+        reference_abilities=(-9.0, 9.0),
     )
     twice = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
     correction = IntervalCorrection(theta=twice, n_examinees=99)
@@ -444,6 +445,11 @@ async def test_each_ability_has_its_interval_and_the_main_one_a_corrected_one(
         ends = ability["value"] - half, ability["value"] + half
         expected = {"lo": ends[0], "hi": ends[1], "level": 0.95}
         assert ability["interval"] == pytest.approx(expected, rel=1e-3)
+        above = (ability["value"] + 9) / 18 if width == 2.0 else None
+        assert ability["above"] == (above and pytest.approx(above))
+    one = replace(version, reference_abilities=(0.0,))
+    main, _ = not_none(profile_of(one, test, state))["abilities"]
+    assert main["above"] is None  # one model is no population
 
 
 async def test_of_several_abilities_the_main_one_is_reachable(services: Services) -> None:
