@@ -120,9 +120,6 @@ async def test_items_in_pretest_are_shown_apart(client: Client, app: FastAPI) ->
     created = await client.post("/v1/sessions", json=body)
 
     session = await ended(client, created.headers["location"])
-    assert session["progress"]["items"] == session["outcomes"]["scored"] == 8
-    assert session["pretest"]["planned"] == 2
-    assert session["pretest"]["items"] == session["pretest"]["outcomes"]["scored"]
     rows = await listing(client, f"/v1/sessions/{session['id']}/responses")
     trajectory = await listing(client, f"/v1/sessions/{session['id']}/trajectory")
     assert sum(row["pretest"] for row in rows) == session["pretest"]["items"]
