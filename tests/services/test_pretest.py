@@ -311,6 +311,8 @@ def test_the_window_is_the_least_length_of_the_test(
 ) -> None:
     found = {at for seed in range(100) for at in moments(3, min_items, max_items, seed)}
     assert found == set(range(window))
+    none = PretestItems(PretestPlan(), StoppingDesign(min_items=min_items), seed=1)
+    assert none.figures()["caution"] is None
 
 
 def moments(n: int, min_items: int | None, max_items: int | None, seed: int) -> list[int]:
