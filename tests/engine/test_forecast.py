@@ -90,6 +90,7 @@ def test_unknown_tokens_of_one_item_leave_the_sum_unknown() -> None:
     calls = calls_of(3, tokens_in=tokens, tokens_out=10, price_in=1.0)
     assert (calls.tokens, calls.usd) == (None, None)
     assert (calls.usage(ItemIndex(0)).tokens, calls.usage(ItemIndex(0)).usd) == (0, 0.0)
+    assert not_none(calls_of(3, tokens_out=10).tokens).tolist() == [10.0] * 3
     both = calls_of(3, tokens_in=np.arange(3.0), tokens_out=10, price_in=2.0, price_out=5e4)
     assert not_none(both.tokens).tolist() == [10.0, 11.0, 12.0]
     assert both.usd == pytest.approx([0.5, 0.500002, 0.500004], rel=1e-9)

@@ -106,6 +106,7 @@ def test_a_fixed_grid_never_moves() -> None:
     bank = clean_bank(1, 50)
     belief = believe(bank, list(range(50)), [1.0] * 50, GridEstimator(grid=grid))
     assert belief.nodes.tolist() == np.linspace(-4, 4, 33).tolist()
+    assert grid.spacing == 0.25
 
 
 def test_the_trapezoid_halves_the_ends_and_the_rectangle_does_not() -> None:

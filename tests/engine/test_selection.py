@@ -272,6 +272,9 @@ def test_an_exhausted_stratum_is_replaced_by_the_next_steeper_one() -> None:
     # An item in flight has used its stage: the third stage begins, and not the first again.
     twice = ItemBank.from_difficulties(a=np.linspace(0.5, 2.0, 8), b=np.zeros(8))
     staged = AStratified.of(twice, strata=4, length=4)
+    second = after(twice, [(0, 1.0)])
+    by_stratum = [2, 3, 4, 5, 1, 6, 7]  # the next steeper, the next flatter, the second steeper
+    assert best_items(staged, Pool(InformationIndex(twice)), second, 7) == by_stratum
     in_flight = after(twice, [(0, 1.0)]).with_pending(ItemIndex(2))
     assert best_items(staged, Pool(InformationIndex(twice)), in_flight, 1) == [4]
 

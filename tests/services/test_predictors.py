@@ -131,7 +131,7 @@ async def test_each_step_has_a_score_computed_in_spare_time(version: LoadedVersi
 
     busy = SpareTime(share=0.0, most_s=1.0, clock=clock)
     run = run_of(version, plan, seed=4, spare=busy)
-    scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
+    scores = [told(run, elapsed_s=step / 16) for step in range(12)]
     assert None not in scores[4:]  # the first result waits for no spare time
-    assert told(run, elapsed_s=1.9) == scores[-1]
-    assert told(run, elapsed_s=2.1) != scores[-1]
+    assert told(run, elapsed_s=2.24) == scores[-1]  # that of the fifth answer, at 0.25 seconds
+    assert told(run, elapsed_s=2.25) != scores[-1]

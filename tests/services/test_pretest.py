@@ -26,6 +26,7 @@ from app.services.results.measured import scores_left_out
 from app.services.sessions.manual import NextItem
 from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
 from app.services.sessions.report import SessionFormat
+from app.services.sessions.result import cautions_of
 from app.services.visibility import View
 from app.storage.paging import PageRequest
 from tests.services import sessions
@@ -90,7 +91,11 @@ async def test_gates_pages_and_files_say_what_a_score_excludes(services: Service
     smaller: Provenance = {**session.provenance, "n_items": 7}
     other = replace(session, provenance=smaller)
     assert "were 7 to" in str(scores_left_out([session, other], {}))
-    complete = replace(session, provenance={**session.provenance, "n_uncalibrated": 0})
+    older: Any = {**session.provenance}
+    del older["n_uncalibrated"]
+    complete = replace(session, provenance=older)
+    assert left_out in str(cautions_of(session, is_score=True))
+    assert "excludes" not in str(cautions_of(complete, is_score=True))
     assert scores_left_out([complete, complete], {}) is None
     fewer: Provenance = {**complete.provenance, "n_items": 7}
     assert "were 7 to" in str(scores_left_out([complete, replace(complete, provenance=fewer)], {}))
@@ -306,6 +311,8 @@ def test_the_window_is_the_least_length_of_the_test(
 ) -> None:
     found = {at for seed in range(100) for at in moments(3, min_items, max_items, seed)}
     assert found == set(range(window))
+    none = PretestItems(PretestPlan(), StoppingDesign(min_items=min_items), seed=1)
+    assert none.figures()["caution"] is None
 
 
 def moments(n: int, min_items: int | None, max_items: int | None, seed: int) -> list[int]:

@@ -161,6 +161,7 @@ async def test_repeats_estimate_chances_of_single_answers(services: Services) ->
         [0.0, 0.5, 1.0, 1.0],
         [1.0, None, 1.0, 0.0],
         [1.0, None, None, None],
+        [0.0, None, 1.0, None],
         [1.0, 1.0, 1.0, 1.0],
         [None, None, None, None],
     ]
@@ -169,11 +170,11 @@ async def test_repeats_estimate_chances_of_single_answers(services: Services) ->
 
     figures = not_none(meter.repeats(run.test, run.state))
 
-    known = [[score for score in scores if score is not None] for scores in items[:5]]
-    assert (figures["n"], figures["items"], figures["estimate"]) == (4, 5, None)
+    known = [[score for score in scores if score is not None] for scores in items[:6]]
+    assert (figures["n"], figures["items"], figures["estimate"]) == (4, 6, None)
     spread = fmean(variance(scores) for scores in known if len(scores) > 1)
     assert figures["within_item_variance"] == pytest.approx(spread)
-    for k, chance in enumerate(figures["pass_k"], 1):
+    for k, chance in zip(range(1, 5), figures["pass_k"], strict=True):
         drawn = [[*combinations(scores, k)] for scores in known if len(scores) >= k]
         by_hand = fmean(fmean(set(some) == {1.0} for some in draws) for draws in drawn)
         assert chance == pytest.approx(by_hand)
@@ -272,6 +273,7 @@ async def test_items_are_expected_until_the_standard_error_is_reached(
 ) -> None:
     version = await services.versions.load(bank="demo")
     run = opened(version, stopping=stopping)
+    assert run.summary(elapsed_s=0.0)["progress"]["expected_items"] is None  # nothing is asked
     information = with_nine_answers(run, refused=unscored)
 
     told = run.summary(elapsed_s=1.0)["progress"]
@@ -350,6 +352,7 @@ async def test_events_tell_of_answers_figures_and_questions(services: Services) 
     )
     figures: Any = step.summary
     assert [figures["progress"][name] for name in ("items", "in_flight")] == [1, 1]
+    assert "person_fit" not in figures  # only the end has it
     told = {name: figures[name] for name in ("estimate", "score", "progress", "usage")}
     assert step.events == [
         SessionEvent("response.received", {**of_first, **said}),
@@ -427,6 +430,7 @@ async def test_each_ability_has_its_interval_and_the_main_one_a_corrected_one(
     version = replace(
         await services.versions.load(bank="demo"),
         bank=ItemBank.from_abilities(SEVERAL, [str(number) for number in range(8)]),
+        reference_abilities=(-9.0, 9.0),
     )
     twice = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
     correction = IntervalCorrection(theta=twice, n_examinees=99)
@@ -439,9 +443,13 @@ async def test_each_ability_has_its_interval_and_the_main_one_a_corrected_one(
     ):
         half = 1.959964 * width * ability["se"]
         ends = ability["value"] - half, ability["value"] + half
-        assert (ability["interval"]["lo"], ability["interval"]["hi"]) == pytest.approx(
-            ends, rel=1e-3
-        )
+        expected = {"lo": ends[0], "hi": ends[1], "level": 0.95}
+        assert ability["interval"] == pytest.approx(expected, rel=1e-3)
+        above = (ability["value"] + 9) / 18 if width == 2.0 else None
+        assert ability["above"] == (above and pytest.approx(above))
+    one = replace(version, reference_abilities=(0.0,))
+    main, _ = not_none(profile_of(one, test, state))["abilities"]
+    assert main["above"] is None  # one model is no population
 
 
 async def test_of_several_abilities_the_main_one_is_reachable(services: Services) -> None:
@@ -491,5 +499,6 @@ def test_decisions_use_no_narrower_interval_than_reported() -> None:
     assert compared[0] > -6.5  # alone it would exclude values that the session holds possible
     assert lo == -6.5
     assert hi == compared[1] > 0.5
-    assert placed.to_decide(LEARNED) == placed.interval
-    assert open_.to_decide(None) == open_.interval
+    for said, correction in ((placed, LEARNED), (open_, None)):
+        narrow = replace(said, interval=(-2.1, -1.9))
+        assert narrow.to_decide(correction) == (-2.1, -1.9)

@@ -25,10 +25,7 @@ async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: S
     assert (ended.status, ended.stop_reason) == ("completed", "max_items")
     outcomes = dict.fromkeys(("unparsed", "refused", "error", "truncated"), 0)
     assert figures_of(ended)["outcomes"] == {"scored": 12, **outcomes}
-    assert figures_of(ended)["estimate"]["se"] < 0.6
     assert figures_of(ended)["usage"]["calls"] == 12
-    known = figures_of(ended)["score"]["interval"]
-    assert 0 < known["lo"] < known["hi"] < 1
     assert await asked(working, ended) == await asked(working, again)
     assert figures_of(ended)["estimate"] == figures_of(again)["estimate"]
     events = await working.sessions.events(ended.id)
@@ -75,9 +72,6 @@ async def test_a_wrong_key_ends_the_session_at_once(working: Services, faults: F
 
     assert ended.stop_reason == "too_many_failures"
     assert failure_of(ended)["code"] == "endpoint_unauthorized"
-    assert " Start again with the right address, model and key (sextant run" in str(
-        ended.stop_detail
-    )
     assert figures_of(ended)["outcomes"]["error"] == 1
     assert faults.asked["ok"] == 1
 

@@ -77,6 +77,7 @@ async def test_another_scorer_makes_a_linked_session_alone(working: Services) ->
     assert spent["usd"] > 0
     for name in ("calls", "tokens_in", "tokens_out", "usd", "latency_ms"):
         assert again[name] == spent[name], name
+    assert 0.0 <= again["seconds"] < 600.0
 
 
 async def test_a_judge_scores_answers_within_its_budget(working: Services, judge_url: str) -> None:
@@ -130,9 +131,10 @@ async def test_another_worker_goes_on_where_one_stopped(
     judge = ScorerSpec("judge", {"judges": ["judge"]})
     monkeypatch.setattr(AnswerScorer, "close", slowly)
     made = await services.derived_sessions.rescore(old.id, judge, {})
+    assert (made.active_s, figures_of(made)["usage"]["seconds"]) == (0.0, 0.0)
     async with running_worker(services):
         await asyncio.wait_for(stuck.wait(), 60)
-    assert (await services.sessions.get(made.id)).arrivals == 6
+    assert ((await services.sessions.get(made.id)).arrivals, begun) == (6, 14)
     monkeypatch.setattr(AnswerScorer, "close", plain)
 
     async with running_worker(services):

@@ -119,10 +119,11 @@ def objective(problem: Problem, x: FloatArray, counts: Expectation, nodes: Float
     gradient = np.zeros((n_items, N_COORDINATES))
     information = np.zeros((n_items, N_COORDINATES, N_COORDINATES))
     columns = np.array(sorted({*problem.family.free, SLOPE, INTERCEPT}))
+    all_seen = np.broadcast_to(counts.seen, counts.right.shape)
     for start in range(0, n_items, _ITEM_BLOCK):
         block = slice(start, start + _ITEM_BLOCK)
         right = counts.right[block]
-        seen = counts.seen if len(counts.seen) == 1 else counts.seen[block]
+        seen = all_seen[block]
         curves = Curves(x[block], problem.log_slope)
         p, q, derivatives = slopes_of_curves(curves, nodes, columns.tolist())
         value[block] = (right * np.log(p) + (seen - right) * np.log(q)).sum(axis=1)

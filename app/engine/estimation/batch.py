@@ -45,7 +45,7 @@ class _Range(NamedTuple):
 
     @classmethod
     def of(cls, shape: FixedGrid) -> "_Range":
-        return cls(shape.lo, shape.hi, (shape.hi - shape.lo) / (shape.n_nodes - 1))
+        return cls(shape.lo, shape.hi, shape.spacing)
 
     def united(self, other: "_Range") -> "_Range":
         return _Range(

@@ -302,7 +302,7 @@ def _of_proportions(differences: FloatArray, confidence: float) -> Difference:
     n_items = len(differences)
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     discordant = wins + losses
-    p_value = min(1.0, 2 * float(bdtr(min(wins, losses), discordant, 0.5))) if discordant else 1.0
+    p_value = min(1.0, 2 * float(bdtr(min(wins, losses), discordant, 0.5)))
     delta, se = (wins - losses) / n_items, float(differences.std(ddof=1)) / math.sqrt(n_items)
     # Half a pair is added to each of the four cells (Agresti and Min 2005).
     middle = (wins - losses) / (n_items + 2)
@@ -313,7 +313,7 @@ def _of_proportions(differences: FloatArray, confidence: float) -> Difference:
     # The exact test is stricter: the interval must not exclude 0 if the test is not significant.
     open_at = 0.0 if verdict is Verdict.UNDECIDED else delta
     # With fewer discordant items no result is significant, even if all go the same way.
-    least = math.ceil(1 - math.log2(1 - confidence)) / (discordant / n_items) if discordant else 0
+    least = math.ceil(1 - math.log2(1 - confidence)) * n_items / max(discordant, 1)
     ends = max(-1.0, min(middle - half, open_at)), min(1.0, max(middle + half, open_at))
     found = _difference(delta, se, ends, p_value, "mcnemar_exact", n_items, confidence, least)
     return replace(found, se=se or None)

@@ -92,7 +92,7 @@ class ContinuousModel:
         """
         a, intercept, c, d, k = parameters
         s, t = sigmoids(a * theta + intercept)
-        precision = 1 / np.minimum(k, 1.0) - 1
+        precision = 1 / k - 1
         share = rng.beta(
             np.maximum(s * precision, _LEAST_SHAPE), np.maximum(t * precision, _LEAST_SHAPE)
         )

@@ -237,7 +237,7 @@ class DerivedSessions:
         )
         run = await open_run(self.versions, new, version=version)
         async with self.database.unit_of_work() as uow:
-            summary = run.summary(elapsed_s=0.0)
+            summary = run.summary(elapsed_s=new.active_s)
             await uow.sessions.add(new, summary=summary, administrations=as_asked(closed))
             await self.queue.enqueue(uow, new.id, is_new=True)
             return await uow.sessions.get(new.id)

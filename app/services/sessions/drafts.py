@@ -224,7 +224,7 @@ def check_repeats(plan: SessionPlan, style: PromptStyle) -> None:
 
 async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, float]:
     """Least SE of theta after all active items, and the theta where it is reached."""
-    key = json.dumps(design.estimator.to_dict(), sort_keys=True)
+    key = json.dumps(design.estimator.to_dict())
     found = version.reachable.get(key)
     if found is None:
         found = await asyncio.to_thread(_least_error, version, design.estimator)

@@ -107,10 +107,8 @@ class SessionRun:
             self._spend(Closing(**effort))
         for item in administrations:
             self._administer(item.step, ItemIndex(item.position), item.probability)
-        for item in sorted(
-            (item for item in administrations if item.arrival is not None),
-            key=lambda item: item.arrival or 0,
-        ):
+        arrived = {item.arrival: item for item in administrations if item.arrival is not None}
+        for _, item in sorted(arrived.items()):
             if item.closing is not None:
                 self._absorb(item.step, item.closing)
 

@@ -19,7 +19,6 @@ from app.engine import StopReason
 from app.errors import DatabaseUnavailableError, SextantError
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
-from app.records.banks import OPEN
 from app.records.endpoints import SIMULATED
 from app.records.sessions import RESCORE, Advance, Closing, SessionRecord
 from app.services.banks.joins import JoinChecks
@@ -233,11 +232,10 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         )
         keeping, transport = None, self.networks.of(record)
         if run.plan.cache:
-            is_open = record.bank_visibility == OPEN and not record.withheld
             keeping = partial(
                 Cached,
                 database=self.leasing.database,
-                realm="" if is_open else record.bank_id,
+                realm=record.bank_id if record.withheld else "",
                 session_id=record.id,
             )
         calling = RateLimited(endpoint, self.endpoints, transport)
