@@ -1,6 +1,8 @@
 """`sextant banks`, called as from a shell on an own database."""
 
+import gzip
 import json
+from base64 import b64decode
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from app.cli.bank import from_results
+from app.cli.bank import from_results, sent_results
+from app.exchange.results.recorded import SourceFile
 from tests.cli import shell
 
 pytestmark = pytest.mark.usefixtures("own_database")
@@ -166,3 +169,25 @@ def test_questions_that_all_models_answered_alike_are_told(
         "Questions that count in the score, tell nothing about ability: 3 all right or all wrong, "
         "2 unrelated to the rest of the score\n"
     ) in told
+
+
+def test_each_part_of_a_large_file_has_all_filters_of_its_documents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [
+        {"doc_id": number, "resps": [["4"]], "filter": name}
+        for name in ("strict", "flexible")
+        for number in range(2)
+    ]
+    file = SourceFile.of_bytes("m/samples_sums.jsonl", "\n".join(map(json.dumps, rows)).encode())
+
+    def sent() -> list[list[tuple[int, str]]]:
+        return [
+            [(row["doc_id"], row["filter"]) for row in map(json.loads, content.splitlines())]
+            for (part,) in sent_results._parts([file])
+            for content in [gzip.decompress(b64decode(part["content_base64"]))]
+        ]
+
+    assert sent() == [[(0, "strict"), (1, "strict"), (0, "flexible"), (1, "flexible")]]
+    monkeypatch.setattr(sent_results, "_PIECE", 100)
+    assert sent() == [[(n, name) for name in ("strict", "flexible")] for n in range(2)]

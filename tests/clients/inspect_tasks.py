@@ -99,7 +99,7 @@ def breaks(every: int) -> Solver:
 
 
 @scorer(metrics=[accuracy()])
-def points(value: float | str | dict[str, float]) -> Scorer:
+def points(value: float | str | list[float] | dict[str, float]) -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         return Score(value=value)
 
@@ -109,7 +109,7 @@ def points(value: float | str | dict[str, float]) -> Scorer:
 @task
 def arith(
     every: int = 1000,
-    value: float | str | dict[str, float] | None = None,
+    value: float | str | list[float] | dict[str, float] | None = None,
     samples: int = N,
     numbered: bool = False,
     agent: bool = False,

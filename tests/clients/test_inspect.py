@@ -172,8 +172,10 @@ async def test_failures_are_not_wrong_answers_and_errors_end_the_task(
         {"task": {"every": 1, **early}, "eval": all_wait},
         {"task": {"value": "N"}},
         {"task": {"value": {"a": 0.5, "b": 7.0}, "scorer": "points.a"}},
+        {"task": {"value": [7.0, 0.5], "scorer": "points.1"}},
         {"task": {"agent": True}, "eval": {"message_limit": 2}},
         {"task": {}, "eval": {"message_limit": 2}},
+        {"task": {"value": {"a": 0.5, "b": 7.0}, "scorer": "points.c"}},
         {"task": {"value": 7.0}},
         {"task": {"value": "x", **early}, "eval": all_wait},
         {"task": {"samples": 20}},
@@ -190,7 +192,7 @@ async def test_failures_are_not_wrong_answers_and_errors_end_the_task(
         assert session.outcomes["scored"] == len(log["samples"]) - errors
     for log in (none, none_early):
         assert f"Session {log['metadata']['sextant_session']} of Sextant is failed" in failed(log)
-    means = [("unparsed", None), ("scored", 0.5), ("scored", 0.0)]
+    means = [("unparsed", None), ("scored", 0.5), ("scored", 0.5), ("scored", 0.0)]
     for outcome, mean in means:  # the score of an agent at its limit counts
         log = rest.pop(0)
         session = await sextant.get_session(log["metadata"]["sextant_session"])
@@ -201,6 +203,7 @@ async def test_failures_are_not_wrong_answers_and_errors_end_the_task(
         rest,
         [
             "does not fit the model. Ended by",
+            "The scorer 'points' gave no score 'c', only ['a', 'b'].",
             "expected C, P, I, N or a number from 0 to 1, got 7.0",
             "expected C, P, I, N or a number from 0 to 1, got 'x'",
             "each of the 300 items of bank 'arith', by id: 20 of the task's 20",

@@ -97,6 +97,22 @@ def test_two_filters_need_a_choice_that_lists_them() -> None:
         read(file, filters=("strict",))
 
 
+def test_rows_that_name_no_filter_come_in_the_order_of_the_filters() -> None:
+    rows = [sample(n, exact_match=score) for score in (0.0, 1.0) for n in range(2)]
+    for row in rows:
+        row.pop("filter", None)
+    file = lines(f"m/{SAMPLES}", rows)
+    with pytest.raises(FileFormatError, match=r"2 filters.*: 'filter 2', 'none'"):
+        read(file)
+    named = [{"name": "strict-match"}, {"name": "flexible-extract"}]
+    results = {"configs": {"gsm8k": {"filter_list": named}}}
+    beside = SourceFile.of_bytes("m/results_x.json", json.dumps(results).encode())
+    with pytest.raises(FileFormatError, match=r"2 filters.*'flexible-extract', 'strict-match'"):
+        read(file, beside)
+    parts = read(file, beside, filters=("flexible-extract",))
+    assert [part.score for part in parts if isinstance(part, Recorded)] == [1.0, 1.0]
+
+
 def test_two_metrics_need_a_choice_that_lists_them() -> None:
     row = sample(metrics=["acc", "acc_norm"], acc=0.0, acc_norm=1.0)
     file = lines(f"m/{SAMPLES}", [row])

@@ -45,6 +45,7 @@ def row(requests: Sequence[tuple[Any, Any]], doc_id: int = 0, **fields: Any) -> 
             for k, (context, after) in enumerate(requests)
         },
         "resps": [[[str(-1.0 - 8 * k), "False"]] for k in range(len(requests))],
+        "filter": "none",
         "target": "0",
         "acc": 1.0,
         **fields,

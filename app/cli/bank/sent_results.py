@@ -107,11 +107,21 @@ def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
 
 
 def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
-    """Yield the file whole; or cut it at lines, or at samples of a log, into fitting pieces."""
+    """Yield the file whole; or cut it between documents, or samples of a log, into fitting pieces.
+
+    Rows of a document by several filters stay together: by each piece the server chooses one.
+    """
     if file_format is ResponseFormat.LM_EVAL and file.path.suffix != ".parquet":
+        lines = list(_lines(file))
+        if sum(map(len, lines)) <= _PIECE:
+            yield _sent(file.name, b"".join(lines))
+            return
+        documents: dict[str, bytearray] = {}
+        for line in lines:
+            documents.setdefault(_document(line), bytearray()).extend(line.rstrip(b"\n") + b"\n")
         piece = bytearray()
-        for line in _lines(file):
-            piece += line
+        for rows in documents.values():
+            piece += rows
             if len(piece) >= _PIECE:
                 yield _sent(file.name, bytes(piece))
                 piece.clear()
@@ -138,6 +148,14 @@ def _lines(file: SourceFile) -> Iterator[bytes]:
             return
     for _, row in json_lines(file):
         yield json.dumps(None if isinstance(row, LeftOut) else row).encode() + b"\n"
+
+
+def _document(line: bytes) -> str:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return ""  # the server says what is wrong with it
+    return str(row.get("doc_id")) if isinstance(row, dict) else ""
 
 
 def _whole_piece(file: SourceFile, content: bytes) -> Sent:

@@ -22,6 +22,7 @@ Each of these rows becomes one of lm-eval's samples. Columns of tokens are not r
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -62,7 +63,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 _FILE = re.compile(
     rf"(?:samples|details)_(?P<task>.+)_(?P<date>{_DATE.pattern})\.(?:jsonl?|parquet)"
 )
-#: The filter of tasks without a filter, and of old rows that lack the field.
+#: The filter of tasks without a filter.
 _NO_FILTER = "none"
 #: Metrics by which tasks are usually reported; the first that a row has is taken.
 USUAL_METRICS = ("acc_norm", "acc", "exact_match")
@@ -101,14 +102,14 @@ def read_lm_eval(
     else:
         examinee = examinee or _model(file, _results(source))
         rows = json_lines(file)
-    filters = _Filters(choices.filters, take_first=choices.take_first)
     config = config_of(_results(source), task)
+    filters = _Filters(choices.filters, config.filters, take_first=choices.take_first)
     for row, sample in rows:
         if isinstance(sample, LeftOut):
             yield sample
         elif not is_sample(sample):
             yield LeftOut(row, "unreadable", "expected doc_id and resps")
-        elif filters.take(str(sample.get("filter", _NO_FILTER))):
+        elif filters.take(name := filters.name_of(sample)):
             place = f"{file.name}:{row}"
             offered = _metrics(sample)
             if not offered:
@@ -121,7 +122,7 @@ def read_lm_eval(
             if metric in config.lower_is_better and not is_turned and any(map(_is_scored, answers)):
                 yield LeftOut(row, LOWER_IS_BETTER, f"the lowest {metric} is the best")
                 continue
-            first, name = answers[0], sample.get("filter", _NO_FILTER)
+            first = answers[0]
             saw(
                 Seen(
                     tool="lm-eval",
@@ -137,25 +138,43 @@ def read_lm_eval(
                     number=sample.get("doc_id"),
                     written=written(sample),
                     responses=sample.get("resps", sample.get("filtered_resps")),
-                    filter=name if "filter" in sample and isinstance(name, str) else None,
+                    filter=name,
                     shots=config.shots,
-                    scorer=config.scorers.get(str(name)) if metric == "exact_match" else None,
+                    scorer=config.scorers.get(name) if metric == "exact_match" else None,
                     templated=config.templated,
                 )
             )
             yield from answers
         else:
-            yield LeftOut(row, OTHER_FILTER, str(sample.get("filter"))[:100])
+            yield LeftOut(row, OTHER_FILTER, name[:100])
     filters.require_one(file.name)
 
 
 @dataclass(slots=True)
 class _Filters:
-    """The filters that were seen, and the filter that counts."""
+    """The filters that were seen, and the filter that counts.
+
+    Attributes:
+        wanted: Filters that the user chose.
+        configured: Filters of the task, in the order in which a document's rows come.
+    """
 
     wanted: tuple[str, ...]
+    configured: tuple[str, ...] = ()
+    rows_of: Counter[str] = field(default_factory=Counter)
     seen: dict[str, bool] = field(default_factory=dict)
     take_first: bool = False
+
+    def name_of(self, sample: Mapping[str, JsonValue]) -> str:
+        """The filter of a row; older lm-eval names none, and writes a row for each of them."""
+        if "filter" in sample:
+            return str(sample["filter"])
+        document = str(sample["doc_id"])
+        before = self.rows_of[document]
+        self.rows_of[document] += 1
+        if before < len(self.configured):
+            return self.configured[before]
+        return f"filter {before + 1}" if before else _NO_FILTER
 
     def take(self, name: str) -> bool:
         fits = not self.wanted or name in self.wanted or name == _NO_FILTER

@@ -41,6 +41,7 @@ class TaskConfig:
 
     Attributes:
         shots: Number of examples before each question; None if unknown.
+        filters: Names of the filters, in order.
         scorers: Name of each filter to the scorer of its answers.
         templated: The prompts were written by a model's own chat template.
         delimiter: Text between a question and each option; None if unknown.
@@ -48,6 +49,7 @@ class TaskConfig:
     """
 
     shots: int | None = None
+    filters: tuple[str, ...] = ()
     scorers: Mapping[str, ScorerSpec] = field(default_factory=dict)
     templated: bool = False
     delimiter: str | None = None
@@ -64,6 +66,7 @@ def config_of(files: Iterable[JsonValue], task: str) -> TaskConfig:
             delimiter = config.get("target_delimiter")
             return TaskConfig(
                 shots=shots if type(shots) is int and shots >= 0 else None,
+                filters=tuple(str(one.get("name")) for one in _objects(config, "filter_list")),
                 scorers=_scorers(config),
                 templated=text_of(results, "chat_template") is not None,
                 delimiter=delimiter if isinstance(delimiter, str) else None,

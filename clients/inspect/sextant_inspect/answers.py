@@ -1,7 +1,7 @@
 """Convert a sample that has run to an answer for Sextant."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from inspect_ai.log import EvalSample
@@ -55,11 +55,12 @@ def scored(sample: int | str, scores: Mapping[str, Score], scorer: str) -> Answe
     """The answer of a sample of which only the scores are known."""
     name, _, key = scorer.partition(".")
     score = scores.get(name, _UNSCORED)
-    value: object = score.value
-    if key and isinstance(value, Mapping):
-        value = value.get(key)
+    parts = _parts(score.value)
+    value = parts.get(key) if key else score.value
     if value is None or value != value:
-        return Answer(outcome="error", explanation=f"The scorer {name!r} gave no score.")
+        given = list(parts) or score.value
+        told = f" {key!r}, only {given!r:.80}" if key and key not in parts else ""
+        return Answer(outcome="error", explanation=f"The scorer {name!r} gave no score{told}.")
     explanation = _text(score.explanation)
     if value == NOANSWER:
         return Answer(outcome="unparsed", explanation=explanation)
@@ -69,12 +70,19 @@ def scored(sample: int | str, scores: Mapping[str, Score], scorer: str) -> Answe
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number <= 1:
-        one = f" Name one of its values: scorer='{name}.key'." if isinstance(value, Mapping) else ""
+        one = f" Name one of its values: scorer='{name}.{next(iter(parts))}'." if parts else ""
         raise ValueError(
             f"Sample {sample!r}, scorer {name!r}: expected C, P, I, N or a number from 0 to 1, got "
             f"{value!r:.80}.{one}"
         )
     return Answer(score=number, explanation=explanation)
+
+
+def _parts(value: object) -> Mapping[str, object]:
+    """The values of a score by name, or by number; none of a score that is one value."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return {str(number): part for number, part in enumerate(value)}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text(value: str | None, most: int = _LONGEST_EXPLANATION) -> str | None:
