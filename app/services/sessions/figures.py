@@ -374,8 +374,9 @@ def saved(found: Iterable[CallsFigures | None]) -> CallsFigures | None:
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
     """`usd_per_item`, the mean cost of a session's items, and `latency_ms` of its answers."""
-    usage, items = figures["usage"], figures["progress"]["items"]
-    usd = usage["usd"]
+    usage, usd = figures["usage"], figures["usage"]["usd"]
+    # The cost includes that of pretest items.
+    items = figures["progress"]["items"] + figures.get("pretest", {}).get("items", 0)
     return {
         "usd_per_item": usd / items if usd is not None and items else None,
         "latency_ms": usage.get("latency_ms"),
