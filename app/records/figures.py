@@ -134,6 +134,8 @@ class TaskFigures(TypedDict):
     tags."""
     value: float
     interval: Interval
+    method: NotRequired[str]
+    """As that of the session's score; not in older results."""
     n_items: int
     n_asked: int
 

@@ -55,7 +55,8 @@ class RankedPair(TypedDict):
     p_a_above_b: float
     """Probability that `a` is better, from both posteriors, as if they were compared only once."""
     p_value: float
-    """Upper bound of the probability that equal endpoints differ so much at any of the looks."""
+    """Upper bound of the probability that equal endpoints differ so much at any of the looks, in
+    either direction. Planned looks without `holm` decide a pair up to twice 1 - `confidence`."""
     decided: bool
 
 

@@ -214,6 +214,21 @@ async def test_gates_and_leaderboards_use_told_scores(client: Client, working: S
     assert compared["theta"]["verdict"] == "above"
 
 
+async def test_a_score_is_known_only_where_all_its_own_questions_were_asked(
+    client: Client, working: Services
+) -> None:
+    design = {"selection": {"target": {"law": 1.0}}}
+    stopping = {"score_margin": None, "min_items": N_ITEMS // 2, "max_items": N_ITEMS // 2}
+    told = await measured(client, working, "able", 0.5, **design, stopping=stopping)
+    methods = {task["tag"]: task["method"] for task in told["profile"]["tasks"]}
+    assert told["score"]["method"] == methods["law"] == "all_items"
+    assert (methods["all"], methods["maths"]) == ("combined", "combined")
+    (entry,) = (await got(client, "/v1/banks/tasks/leaderboard"))["data"]
+    whole = next(task for task in told["profile"]["tasks"] if task["tag"] == "all")
+    assert entry["score"]["interval"] == whole["interval"]
+    assert entry["score"]["method"] == "combined"
+
+
 @pytest.mark.parametrize("file_format", ["jsonl", "csv", "mirt"])
 async def test_an_exported_version_is_imported_with_its_abilities(
     client: Client, services: Services, file_format: str

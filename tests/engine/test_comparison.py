@@ -82,7 +82,18 @@ def test_two_groups_are_enough_and_each_counts_as_one_answer() -> None:
     # Residuals of the differences 0.6, 0.6, -0.3 sum to 0.6 and -0.6 in the two groups.
     assert told.test == "cluster_t"
     assert told.delta == pytest.approx(0.3)
-    assert told.se == pytest.approx((2 * (0.6**2 + 0.6**2)) ** 0.5 / 3)
+    # Groups of two and one count as 9 / 5 equal ones.
+    assert told.se == pytest.approx((9 / 4 * (0.6**2 + 0.6**2)) ** 0.5 / 3)
+
+
+def test_a_group_of_most_items_decides_nothing_beside_items_alone() -> None:
+    first, second = [1.0] * 50 + [1.0, 0.0] * 10, [0.0] * 50 + [0.0, 1.0] * 10
+    alone: list[str | None] = [None] * 20
+    for groups, verdict in (
+        (["text"] * 50, Verdict.UNDECIDED),
+        ([f"text {i // 5}" for i in range(50)], Verdict.ABOVE),
+    ):
+        assert paired(first, second, groups=[*groups, *alone]).verdict is verdict
 
 
 def test_groups_of_one_item_change_nothing() -> None:

@@ -23,6 +23,7 @@ from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.results.leaderboards import _board
 from app.services.results.measured import scores_left_out
+from app.services.results.simulations import SimulationSpec
 from app.services.sessions.manual import NextItem
 from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
 from app.services.sessions.report import SessionFormat
@@ -246,6 +247,17 @@ async def test_the_bank_sets_the_number_unless_the_session_does(services: Servic
     changed = (await services.banks.get_bank(BANK)).bank
     with pytest.raises(InvalidInputError, match="expected 0 to 1000, got 1001"):
         await services.banks.update_bank(bank.id, changed.revision, {"pretest_items": 1001})
+
+
+async def test_a_forecast_says_that_trial_questions_come_on_top(services: Services) -> None:
+    plan: Any = {"stopping": {"score_margin": None, "max_items": 12}}
+    spec = SimulationSpec(bank=BANK, plan=plan, n_examinees=1)
+    assert (await services.simulations.simulate(spec)).caution is None
+    bank = (await services.banks.get_bank(BANK)).bank
+    await services.banks.update_bank(bank.id, bank.revision, {"pretest_items": 1000})
+    n_trials = len(range(0, len(demo_bank().items), 5))
+    told = (await services.simulations.simulate(spec)).caution
+    assert told == f"Trial questions ({n_trials} a session) come on top, with their cost and time."
 
 
 async def test_no_more_are_asked_than_there_are_and_none_with_faults(services: Services) -> None:

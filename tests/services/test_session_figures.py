@@ -212,14 +212,16 @@ def test_the_number_of_right_answers_is_told_without_partial_credit() -> None:
 
 
 def test_the_cost_of_an_item_is_unknown_without_items_or_without_prices() -> None:
-    def told(usd: float | None, items: int) -> float | None:
+    def told(usd: float | None, items: int, pretest: int = 0) -> float | None:
         usage = {"usd": usd, "latency_ms": {"p50": 1.0}}
-        effort = effort_of({"usage": usage, "progress": {"items": items}})
+        asked = {"progress": {"items": items}, "pretest": {"items": pretest}}
+        effort = effort_of({"usage": usage, **asked})
         assert effort["latency_ms"] == {"p50": 1.0}
         cost: float | None = effort["usd_per_item"]
         return cost
 
     assert [told(1.0, 4), told(0.0, 4), told(1.0, 0), told(None, 4)] == [0.25, 0.0, None, None]
+    assert told(1.0, 6, pretest=2) == 0.125  # the cost includes that of trial questions
 
 
 def test_spare_time_grows_with_the_clock_up_to_its_most() -> None:

@@ -140,8 +140,8 @@ class SimulationRead(Output):
     population: Literal["reference", "prior", "given"]
     n_examinees: int
     caution: str | None
-    """How many of the examinees are beyond the reference models, where the curves are extrapolated.
-    Null if none is, or if that is unknown."""
+    """Examinees beyond the reference models, where the curves are extrapolated; a precision that
+    few tests reach; trial questions that come on top. Null if there is nothing to say."""
     summary: list[str]
     """What a test takes and saves, in words."""
     items: Range

@@ -100,7 +100,7 @@ class BankFacts:
         return target_weights(self.bank, shares or {WHOLE_BANK: 1.0}, self.tags)
 
     def never_asked(self, shares: Mapping[str, float] | None) -> Target | None:
-        """The score model of a target of whose weight less than half may be asked, else None.
+        """The score model of a target of which `is_askable` says that too little may be asked.
 
         No sample can represent such a target. The linear model has a covariance for each pair of
         items, and so predicts it better for examinees who are like the reference models. It is None

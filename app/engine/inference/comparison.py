@@ -6,10 +6,12 @@ difference of two scores on one bank, each with its interval. `of_abilities` tak
 two abilities on one scale, corrected for their bias and with their stated errors.
 
 Sources: Agresti and Min (2005), Statistics in Medicine 24 (interval of paired proportions); Miller
-(2024), arXiv 2411.00640 (paired and clustered errors for evaluations of language models).
+(2024), arXiv 2411.00640 (paired and clustered errors for evaluations of language models); Kish
+(1965), Survey Sampling (groups of unequal sizes).
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -330,15 +332,18 @@ def _clustered(differences: FloatArray, keys: Sequence[object], confidence: floa
     sums: dict[object, float] = dict.fromkeys(keys, 0.0)
     for key, difference in zip(keys, differences.tolist(), strict=True):
         sums[key] += difference - delta
-    variance = sum(total**2 for total in sums.values()) * n_groups / (n_groups - 1)
+    # Groups of unequal sizes tell as much as fewer equal ones (Kish 1965): a large group decides
+    # the mean nearly alone, whatever the number of the others.
+    n_alike = len(differences) ** 2 / sum(size**2 for size in Counter(keys).values())
+    variance = sum(total**2 for total in sums.values()) * n_alike / (n_alike - 1)
     se = math.sqrt(variance) / len(differences)
     if se == 0.0:
         return _constant(delta, n_groups, confidence)
-    return _by_t(delta, se, len(differences), n_groups - 1, "cluster_t", confidence)
+    return _by_t(delta, se, len(differences), n_alike - 1, "cluster_t", confidence)
 
 
 def _by_t(
-    delta: float, se: float, n_items: int, freedom: int, test: str, confidence: float
+    delta: float, se: float, n_items: int, freedom: float, test: str, confidence: float
 ) -> Difference:
     p_value = 2 * float(stdtr(freedom, -abs(delta) / se))
     half = float(stdtrit(freedom, 0.5 + confidence / 2)) * se

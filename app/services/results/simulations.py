@@ -50,8 +50,9 @@ _MOST_REACH = 0.5
 class Simulation:
     """A forecast, its inputs, and the smallest SE that the whole bank can reach.
 
-    `caution` says how many simulated examinees lie beyond the reference models, and whether few
-    sessions reach the asked precision; None where there is nothing to say.
+    `caution` says how many simulated examinees lie beyond the reference models, whether few
+    sessions reach the asked precision, and whether they also ask trial questions; None where there
+    is nothing to say.
     """
 
     version: LoadedVersion
@@ -93,7 +94,8 @@ class SimulationService:
         materials = await self.versions.materials(version, design, price)
         found = await forecast_confined(materials, design, thetas, seed=spec.seed, calls=calls)
         least, _ = await reachable_se(design, version)
-        cautions = (_beyond(version.reference_abilities, thetas), _short(found.reached))
+        beyond = _beyond(version.reference_abilities, thetas)
+        cautions = (beyond, _short(found.reached), _trials(version))
         caution = " ".join(filter(None, cautions)) or None
         return Simulation(version, design, population, found, least, caution)
 
@@ -150,6 +152,13 @@ def _short(reached: float | None) -> str | None:
         f"{percent(reached)} of the simulated tests become as exact as asked for: raise "
         "stopping.max_items, or ask for less."
     )
+
+
+def _trials(version: LoadedVersion) -> str | None:
+    """Caution that sessions also ask trial questions, which the forecast leaves out; else None."""
+    asked = sum(item.id not in version.barred for item in version.pretest)
+    n = min(version.pretest_items, asked)
+    return f"Trial questions ({n} a session) come on top, with their cost and time." if n else None
 
 
 def _beyond(calibrated: Sequence[float] | None, thetas: Sequence[float] | FloatArray) -> str | None:

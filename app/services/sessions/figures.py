@@ -30,7 +30,7 @@ from app.engine.inference.diagnostics import inversions, person_fit
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.correction import KNOTS
 from app.engine.prediction.learned_curves import extrapolation, share_below
-from app.engine.prediction.p_irt import allowing_for_nonresponse
+from app.engine.prediction.p_irt import ALL_ITEMS, allowing_for_nonresponse
 from app.engine.prediction.score_estimate import (
     Explained,
     Explanations,
@@ -146,14 +146,16 @@ def profile_of(
     for name, predictor in list(test.tasks.items())[: _MOST_TASKS + 1]:
         if name == WHOLE_BANK and (target is None or set(target) == {WHOLE_BANK}):
             continue
-        predicted = allowing_for_nonresponse(
-            predictor.predict(version.bank, state.responses, state.belief), state
-        )
+        predicted = predictor.predict(version.bank, state.responses, state.belief)
+        is_known = asked[name] == version.tag_counts[name]
+        if not is_known:
+            predicted = allowing_for_nonresponse(predicted, state)
         tasks.append(
             {
                 "tag": name,
                 "value": predicted.value,
                 "interval": Interval(lo=finite(predicted.lo), hi=finite(predicted.hi), level=0.95),
+                "method": ALL_ITEMS if is_known else predicted.method,
                 "n_items": version.tag_counts[name],
                 "n_asked": asked[name],
             }
@@ -371,8 +373,9 @@ def saved(found: Iterable[CallsFigures | None]) -> CallsFigures | None:
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
     """`usd_per_item`, the mean cost of a session's items, and `latency_ms` of its answers."""
-    usage, items = figures["usage"], figures["progress"]["items"]
-    usd = usage["usd"]
+    usage, usd = figures["usage"], figures["usage"]["usd"]
+    # The cost includes that of pretest items.
+    items = figures["progress"]["items"] + figures.get("pretest", {}).get("items", 0)
     return {
         "usd_per_item": usd / items if usd is not None and items else None,
         "latency_ms": usage.get("latency_ms"),

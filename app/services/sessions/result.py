@@ -136,7 +136,7 @@ def score_in(summary: ResultFigures, tag: str = WHOLE_BANK) -> ScoreFigures | No
         "value": found["value"],
         "interval": found["interval"],
         "nonresponse": score.get("nonresponse", 0.0),
-        "method": score["method"],
+        "method": found.get("method", score["method"]),
         "target": None if tag == WHOLE_BANK else {tag: 1.0},
     }
 
