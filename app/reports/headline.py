@@ -139,11 +139,12 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
 
 def _of_its_answers(session: SessionRecord) -> Trust | None:
     """What is wrong with a test whatever its bank is; None if nothing is."""
-    lost, reason = unscored(session.summary), None
-    if (share := lost.share_left_out) > 0.0:
+    lost = unscored(session.summary)
+    share, reason = lost.share_left_out, None
+    if share:
         reason = f"{percent(share)} of the answers have no score."
-    elif (reason := lost.wrong_words) is not None:
-        share = lost.share_wrong
+    elif lost.share_wrong:
+        share, reason = lost.share_wrong, lost.wrong_words
     if share < _MOST_UNMARKED and (ended := _ENDED_EARLY.get(session.status)) is not None:
         return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
     if reason is None:
