@@ -16,7 +16,7 @@ from app.engine.prediction.correction import (
     IntervalFactor,
 )
 from app.engine.prediction.learned_curves import UNPLACED
-from app.engine.state import Estimate
+from app.engine.state import Z_95, Estimate
 from tests.values import not_none
 
 BIASED = ExtrapolationAdjustment(
@@ -47,7 +47,7 @@ abilities = st.builds(ability, thetas, ses, stretches)
 
 @given(abilities)
 def test_an_ability_has_the_interval_of_its_session(one: Ability) -> None:
-    half = 1.959964 * one.se
+    half = Z_95 * one.se
     plain = Estimate(
         theta=one.theta,
         se=one.se,
