@@ -11,7 +11,6 @@ Sources: Agresti and Min (2005), Statistics in Medicine 24 (interval of paired p
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -322,23 +321,20 @@ def _of_proportions(differences: FloatArray, confidence: float) -> Difference:
 
 
 def _clustered(differences: FloatArray, keys: Sequence[object], confidence: float) -> Difference:
-    n_groups = len(set(keys))
-    if n_groups < 2:
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    if len(places) < 2:
         raise InvalidInputError(
             f"All {len(differences)} common items belong to one group, which counts as one "
             "answer: a difference needs items of at least 2 groups."
         )
-    delta = float(differences.mean())
-    sums: dict[object, float] = dict.fromkeys(keys, 0.0)
-    for key, difference in zip(keys, differences.tolist(), strict=True):
-        sums[key] += difference - delta
+    delta, group = float(differences.mean()), [places[key] for key in keys]
+    sums, sizes = np.bincount(group, differences - delta), np.bincount(group)
     # Groups of unequal sizes tell as much as fewer equal ones (Kish 1965): a large group decides
     # the mean nearly alone, whatever the number of the others.
-    n_alike = len(differences) ** 2 / sum(size**2 for size in Counter(keys).values())
-    variance = sum(total**2 for total in sums.values()) * n_alike / (n_alike - 1)
-    se = math.sqrt(variance) / len(differences)
+    n_alike = len(differences) ** 2 / float(sizes @ sizes)
+    se = math.sqrt(float(sums @ sums) * n_alike / (n_alike - 1)) / len(differences)
     if se == 0.0:
-        return _constant(delta, n_groups, confidence)
+        return _constant(delta, len(places), confidence)
     return _by_t(delta, se, len(differences), n_alike - 1, "cluster_t", confidence)
 
 
