@@ -73,8 +73,7 @@ class DerivedSessions:
 
         It starts with the old answers; only items that ended in an error may be asked again.
 
-        `changes` are sections of the design to replace (`budget`, ...), and what changes in
-        `stopping`.
+        `changes` are sections of the design to replace, and rules of `stopping` that change.
 
         Raises:
             InvalidStateError: The session rescores another session, or nothing would be asked.

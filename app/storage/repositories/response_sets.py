@@ -334,13 +334,14 @@ class CollectedRepository(Repository):
             )
         )
         items = {row[:2]: row for row in await self._db.execute(asked)}
-        answers = []
-        for row in given:
-            item = items[version_of[row.session_id], row.position]
-            score, outcome = _first(row.repeats, row.score), row.outcome or ""
-            told = (row.session_id, row.step, item.key, outcome, score, item.is_pretest)
-            answers.append(GivenAnswer(*told))
-        return answers
+        return [
+            GivenAnswer(
+                *(row.session_id, row.step, item.key, row.outcome or ""),
+                *(_first(row.repeats, row.score), item.is_pretest),
+            )
+            for row in given
+            if (item := items.get((version_of[row.session_id], row.position))) is not None
+        ]
 
     async def scores(self, session_ids: Sequence[str]) -> AsyncIterator[tuple[str, int, float]]:
         """Session, position and score of the scored answers of some sessions, in order of asking.
