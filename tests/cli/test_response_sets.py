@@ -95,7 +95,7 @@ def test_all_files_of_a_shell_pattern_are_imported(scores: Path) -> None:
     ("words", "message"),
     [
         (("import", "arc"), "at least one file or folder"),
-        (("import", "arc", "--from", "nowhere"), "no such file"),
+        (("import", "arc", "--from", "nowhere"), "cannot be read: No such file or directory"),
         (("import", "a/b", "--from", "FILE"), "without / :"),
         (("import", "arc", "--from", "FILE", "--format", "lmeval"), "Did you mean 'lm-eval'"),
         (("import", "arc", "--from", "FILE", "--format", "inspect"), "expected {"),
