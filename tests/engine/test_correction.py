@@ -98,22 +98,27 @@ def test_the_farther_of_theta_and_the_curves_position_sets_the_growth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "half", "factor"),
+    ("longest", "answers", "half", "factor"),
     [
-        (80, 0.25, 0.2),
-        (80, 0.5, 0.6),  # as wide as usual after 20 answers
-        (80, 0.125**0.5, 0.12**0.5),  # as after 40
-        (80, 2.0, 0.9),
-        (20, 0.25, 0.6),
+        (160, 160, 0.25, 0.2),
+        (160, 160, 0.5, 0.6),  # as wide as usual after 40 answers
+        (160, 160, 0.125**0.5, (0.36 - 0.32 / 3) ** 0.5),  # as after 80
+        (160, 160, 2.0, 0.9),
+        (160, 40, 0.25, 0.6),
+        (80, 60, 0.5, 0.6),
+        (80, 60, 0.9, 1.25 * 0.25**0.5),  # a quarter of the bank is left
+        (80, 80, 0.9, 0.2),
     ],
 )
 def test_an_interval_as_wide_as_after_fewer_answers_has_their_factor(
-    answers: int, half: float, factor: float
+    longest: int, answers: int, half: float, factor: float
 ) -> None:
-    usual = (1.0, 0.5, 0.25)
-    stretch = IntervalFactor(answers=(5, 20, 80), factor=(0.9, 0.6, 0.2), usual=usual, power=0.0)
+    stretch = IntervalFactor(
+        answers=(10, 40, longest), factor=(0.9, 0.6, 0.2), usual=(1.0, 0.5, 0.25), power=0.0
+    )
     assert stretch.at(answers, half) == pytest.approx(factor)
-    assert stretch.parts(answers, half, None)[0] == pytest.approx(0.2 if answers == 80 else 0.6)
+    by_chosen = stretch.parts(answers, half, None, chosen=True)
+    assert by_chosen == pytest.approx((stretch.at(answers, 0.2), 0.0))
 
 
 def test_a_stored_correction_without_growth_is_read() -> None:
@@ -156,7 +161,7 @@ def test_a_factor_follows_its_formula(power: float, factors: tuple[float, float]
     assert stretch.at(20, 1e-300) == stretch.at(20, 1e-9) > 0
     for answers in (5, 20, 80):
         share = np.clip(np.log(answers / 10) / np.log(4), 0, 1)
-        factor = factors[0] * (factors[1] / factors[0]) ** share
+        factor = np.interp(answers, (10, 40), np.square(factors)) ** 0.5
         usual = 0.8 * (0.3 / 0.8) ** share
         for half in usual * np.exp([-2.0, -0.7, 0.7, 2.0]):
             ratio = half / usual

@@ -27,6 +27,8 @@ LONGEST = 160
 KNOTS = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, LONGEST)
 #: Largest absolute log ratio to the usual width up to which a factor follows the width.
 WIDEST = 1.5
+#: At the ends of the scale errors of random samples are this many times those of a mean of scores.
+_ENDS_OF_SCALE = 1.25
 _LEAST_SPREAD = 0.1  # of thetas, logits, where all examinees are alike
 
 
@@ -128,7 +130,9 @@ class IntervalFactor:
     """Factor on an interval, by its number of answers and its width.
 
     After n answers it is `factor(n) * (h / usual(n)) ** power` for the half width h, where the log
-    of the ratio is cut to +-`WIDEST`. Both functions are linear between their knots on log scales.
+    of the ratio is cut to +-`WIDEST`. Between the knots, factor(n)^2 is linear in n, as is the
+    variance that answers to n items of a finite bank leave of its mean; log usual(n) is linear in
+    log n.
 
     A power below 0 would shrink the factor of an interval wider than usual. Such an interval gets
     `factor(n)` instead, which lets the model's error grow with h. Where the adjustment beyond the
@@ -138,9 +142,15 @@ class IntervalFactor:
 
     The factors come from tests that ask the most informative items first. As these run out, the
     rest of the bank can move theta little, and the factor falls far below 1. A test that samples
-    its items leaves more open after as many answers. So where the factor is below 1, an examinee's
-    interval that is wider than usual has at least the factor (1 at most) of the number of answers
-    at which its width is usual. In differences, much of what is open is the same for both.
+    its items leaves more open after as many answers, but about as much after answers that are as
+    precise: an efficient estimate from some answers differs from that of all by the difference of
+    their variances. So where the factor is below 1, an interval wider than usual has at least the
+    factor of the number of answers at which its width is usual, up to 1. But at the ends of the
+    scale intervals stay wide until nothing is left to ask. So if the longest tests may have asked
+    all items, this factor is at most 1.25 times that of a random sample from as many.
+
+    Source: Cochran (1977), Sampling Techniques, section 2.6, for the finite bank; Hausman (1978),
+    Econometrica 46, lemma 2.1, for the difference from an efficient estimate.
 
     Attributes:
         answers: Knots: ascending numbers of answers.
@@ -203,10 +213,7 @@ class IntervalFactor:
         place: Place | None = None,
     ) -> float:
         """Factor on the interval of one examinee, with the arguments of `parts`."""
-        factor, bias_se = self.parts(answers, half, theta, place)
-        if factor < 1.0:
-            factor = max(factor, self._factor_at_usual_width(answers, half))
-        return math.hypot(factor, bias_se)
+        return math.hypot(*self.parts(answers, half, theta, place))
 
     def parts(
         self,
@@ -214,6 +221,8 @@ class IntervalFactor:
         half: float,
         theta: float | None,
         place: Place | None = None,
+        *,
+        chosen: bool = False,
     ) -> tuple[float, float]:
         """The two parts of the factor; it is the square root of the sum of their squares.
 
@@ -222,10 +231,10 @@ class IntervalFactor:
             half: Half width of the interval, by the model.
             theta: Estimated theta; None stands for an examinee like the reference models.
             place: Position by the score curves; None uses the position by theta.
+            chosen: The test asked the most informative items first, as those that are learned from.
 
         Returns:
             Factor from the observed errors, and 1.96 standard errors of the bias in half widths.
-            Both are for differences; see `at` for the interval of one examinee.
         """
         if not 0 < half < math.inf:
             return 1.0, 0.0
@@ -236,31 +245,37 @@ class IntervalFactor:
             if place is not None and place.is_open:
                 max_bias = self.beyond.max_bias * self.beyond.spread / half
             bias_se = Z_95 * self.beyond.bias_at(position)[1] / half
-        factor = farther * self._of_the_known(answers, half)
+        factor = self._of_the_known(answers, half)
+        if factor < 1.0 and not chosen:
+            factor = max(factor, self._of_sampled(answers, half))
+        factor *= farther
         return math.hypot(factor, max_bias), bias_se
 
     def _of_the_known(self, answers: int, half: float) -> float:
         """Factor for examinees like the reference models."""
-        at, knots = math.log(max(answers, 1)), np.log(self.answers)
-        log_factor = float(np.interp(at, knots, np.log(self.factor)))
-        wider = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
-        if wider > 0.0 > self.power and self.beyond is not None and log_factor > 0.0:
-            return math.sqrt(1.0 + math.expm1(2.0 * log_factor) * math.exp(-2.0 * wider))
+        knots, widths = np.log(self.answers), np.log(self.usual)
+        usual = self._after(answers)
+        wider = math.log(half) - float(np.interp(math.log(max(answers, 1)), knots, widths))
+        if wider > 0.0 > self.power and self.beyond is not None and usual > 1.0:
+            return math.sqrt(1.0 + (usual**2 - 1.0) * math.exp(-2.0 * wider))
         # Intervals are wider than usual at the ends of the scale, where few examinees taught the
         # power: it does not shrink a factor there.
         power = self.power if wider < 0.0 else max(self.power, 0.0)
-        return math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST))
+        return usual * math.exp(power * min(max(wider, -WIDEST), WIDEST))
 
-    def _factor_at_usual_width(self, answers: int, half: float) -> float:
-        """Factor, at most 1, of the number of answers at which `half` is usual.
-
-        It is 0 where the interval is not wider than usual after `answers`.
-        """
-        knots, widths = np.log(self.answers), np.log(self.usual)
+    def _of_sampled(self, answers: int, half: float) -> float:
+        """Factor, up to 1, for sampled items; 0 if the interval is not wider than usual."""
+        knots, widths, longest = np.log(self.answers), np.log(self.usual), self.answers[-1]
         if math.log(half) <= np.interp(math.log(max(answers, 1)), knots, widths):
             return 0.0
-        at = np.interp(-math.log(half), np.maximum.accumulate(-widths), knots)
-        return min(math.exp(np.interp(at, knots, np.log(self.factor))), 1.0)
+        as_wide = np.interp(-math.log(half), np.maximum.accumulate(-widths), knots)
+        left = max(1.0 - answers / longest, 0.0) if longest < LONGEST else 1.0
+        most = _ENDS_OF_SCALE * math.sqrt(left)
+        return min(self._after(math.exp(as_wide)), most, 1.0)
+
+    def _after(self, answers: float) -> float:
+        """Factor on an interval of usual width."""
+        return math.sqrt(np.interp(answers, self.answers, np.square(self.factor)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -248,7 +248,9 @@ def _errors(
             ]
             half = [
                 one.half
-                * math.hypot(*told.parts(one.answers, one.half, one.estimate.theta, one.place))
+                * math.hypot(
+                    *told.parts(one.answers, one.half, one.estimate.theta, one.place, chosen=True)
+                )
                 for one in rows
             ]
             errors.append(
@@ -293,7 +295,7 @@ def _unplaced_error(
         # Only within one sd of the mean, where neither growth nor bias widens the interval.
         amid = distance(sample.position(theta, one.place)) == 0.0
         if is_open and amid and one.has_width:
-            factor, _ = stretch.parts(one.answers, one.half, theta)
+            factor, _ = stretch.parts(one.answers, one.half, theta, chosen=True)
             needed = one.needed(stretch.bias_at(theta))
             missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
     quantile = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0
@@ -306,7 +308,7 @@ def _short(stretch: IntervalFactor, seen: Iterable[Glimpse]) -> list[float]:
     for one in seen:
         if one.has_width:
             theta = one.estimate.theta
-            factor, bias_se = stretch.parts(one.answers, one.half, theta, one.place)
+            factor, bias_se = stretch.parts(one.answers, one.half, theta, one.place, chosen=True)
             # A half-width has two parts; the factors do not scale the bias's standard error.
             needed = one.needed(stretch.bias_at(theta, one.place))
             needed = max(needed**2 - bias_se**2, 0.0) ** 0.5
