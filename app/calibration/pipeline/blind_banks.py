@@ -10,7 +10,7 @@ Source: Stone (1974), JRSS B 36, for cross-validation; van der Linden & Glas (20
 Measurement in Education 13, for adaptive tests that capitalise on errors of the parameters.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -20,10 +20,12 @@ from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.calibrator import Fitted
 from app.calibration.pipeline.fit import CALIBRATORS, prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan, LinkPlan
+from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.responses import ResponseTable
+from app.engine.simulation.learning import Glimpse, glimpses
 
 #: With more examinees, the answers of a few hardly move an item.
 _MOST_EXAMINEES = 1000
@@ -35,7 +37,7 @@ _OWN = 0.5
 
 def blind_banks(
     bank: ItemBank, table: ResponseTable, rows: Sequence[int], seed: int
-) -> Iterator[tuple[list[int], ItemBank]]:
+) -> Iterator[tuple[Sequence[int], ItemBank]]:
     """Yield positions of examinees with the bank to test them on, until all have been tested.
 
     That is the bank itself if it was calibrated from others. If it was calibrated from these, a
@@ -48,7 +50,7 @@ def blind_banks(
         seed: Random seed of the folds.
     """
     if table.n_examinees > _MOST_EXAMINEES or not is_calibrated_from(bank, table.scores):
-        yield list(rows), bank
+        yield rows, bank
         return
     plan = _plan_of(bank)
     matrix = prepared(table.select(items=bank.a != 0.0), plan).matrix
@@ -58,6 +60,30 @@ def blind_banks(
         others = ~np.isin(np.arange(table.n_examinees), tested)
         blind = CALIBRATORS[plan.model].taught_by(matrix, others, plan, Fitted({}, {}, {}), bank)
         yield tested.tolist(), blind.bank
+
+
+def glimpses_on(
+    banks: Iterable[tuple[Sequence[int], ItemBank]],
+    scores: FloatArray,
+    build: Callable[[ItemBank], AdaptiveTest],
+    *,
+    seed: int,
+    concurrency: int = 1,
+) -> list[Glimpse]:
+    """Simulate a test of the examinees of each bank on it.
+
+    Args:
+        banks: Result of `blind_banks`.
+        scores: Scores on the bank's items, shape (n_examinees, n_items), NaN where there is none.
+        build: Builds the test on a bank; see `glimpses`.
+        seed: Random seed of the tests.
+        concurrency: Number of items kept in flight.
+    """
+    seen: list[Glimpse] = []
+    for tested, bank in banks:
+        thetas, _ = whole_bank_abilities(bank, scores)
+        seen += glimpses(build(bank), scores, thetas, tested, seed=seed, concurrency=concurrency)
+    return seen
 
 
 def is_calibrated_from(bank: ItemBank, scores: FloatArray) -> bool:

@@ -9,6 +9,7 @@ from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import MEASURING
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family
+from app.calibration.pipeline.blind_banks import blind_banks, glimpses_on
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.engine.bank import FloatArray, ItemBank
@@ -16,7 +17,7 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.responses import ResponseTable
-from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_correction
+from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
 
 #: Least examinees for a slope per item; with fewer, a common slope fits about as well.
 SLOPES_FROM = 30
@@ -73,7 +74,7 @@ def learned_from(
     if len(scores) < LEAST_EXAMINEES:
         return None
     rows = np.linspace(0, len(scores) - 1, min(len(scores), LEARNED_FROM)).astype(int).tolist()
-    references, _ = whole_bank_abilities(bank, scores)
-    test = design.open_ended(max_items).build(bank)
-    seen = glimpses(test, scores, references, rows, seed=seed)
-    return learn_correction(seen, known=references)
+    table = ResponseTable(tuple(map(str, range(len(scores)))), bank.item_ids, scores)
+    banks = blind_banks(bank, table, rows, seed)
+    seen = glimpses_on(banks, scores, design.open_ended(max_items).build, seed=seed)
+    return learn_correction(seen, known=whole_bank_abilities(bank, scores)[0])

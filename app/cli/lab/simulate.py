@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from app.calibration.continuous.scores import ScoreScale
 from app.calibration.multidimensional.score_curves import learn_curves
-from app.calibration.pipeline.blind_banks import blind_banks
+from app.calibration.pipeline.blind_banks import blind_banks, glimpses_on
 from app.cli.lab import inputs
 from app.cli.lab.inputs import (
     KnownBank,
@@ -39,12 +40,7 @@ from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable
 from app.engine.simulation.baselines import Baseline, baselines
 from app.engine.simulation.forecast import calls_of, drawn, forecast, summary
-from app.engine.simulation.learning import (
-    LEAST_EXAMINEES,
-    Glimpse,
-    glimpses,
-    learn_intervals,
-)
+from app.engine.simulation.learning import LEAST_EXAMINEES, learn_intervals
 from app.engine.simulation.simulate import Calls, Taken, prior_thetas, summarise
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_items
@@ -348,19 +344,17 @@ def _learned(
         return curves, None
     rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
     longest = min(design.stopping.max_items or LONGEST, LONGEST)
-    seen: list[Glimpse] = []
-    own: list[Glimpse] = []
-    for tested, blind in blind_banks(bank, others, rows, seed):
-        thetas, _ = whole_bank_abilities(blind, scores)
-        for found, one in ((seen, design.open_ended(longest)), (own, design)):
-            found += glimpses(
-                one.build(blind, curves=curves),
-                scores,
-                thetas,
-                tested,
-                seed=seed,
-                concurrency=design.concurrency,
-            )
+    banks = list(blind_banks(bank, others, rows, seed))
+    seen, own = (
+        glimpses_on(
+            banks,
+            scores,
+            partial(one.build, curves=curves),
+            seed=seed,
+            concurrency=design.concurrency,
+        )
+        for one in (design.open_ended(longest), design)
+    )
     references, _ = whole_bank_abilities(bank, scores)
     ends = list({one.row: one for one in own}.values())
     return curves, learn_intervals(seen, ends, references)
