@@ -57,7 +57,7 @@ def blind_banks(
     order = np.random.default_rng(seed).permutation(np.asarray(rows, dtype=np.intp))
     for number in range(FOLDS):
         tested = np.sort(order[number::FOLDS])
-        others = ~np.isin(np.arange(table.n_examinees), tested)
+        others = ~np.isin(matrix.examinees, [table.examinees[row] for row in tested])
         blind = CALIBRATORS[plan.model].taught_by(matrix, others, plan, Fitted({}, {}, {}), bank)
         yield tested.tolist(), blind.bank
 
@@ -92,7 +92,8 @@ def is_calibrated_from(bank: ItemBank, scores: FloatArray) -> bool:
     Maximum likelihood makes the sum of an item's scores what its curve expects of the examinees.
     """
     answered, steep = ~np.isnan(scores), bank.a != 0.0
-    if bank.model is not CONTINUOUS and not np.isin(scores[answered], (0.0, 1.0)).all():
+    of_model = bank.model is CONTINUOUS or bool(np.isin(scores[answered], (0.0, 1.0)).all())
+    if not (of_model and steep.any()):
         return False
     thetas, _ = whole_bank_abilities(bank, scores)
     mean, variance = bank.model.score_moments(bank.parameters, thetas[:, None])
