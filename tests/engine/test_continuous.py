@@ -24,6 +24,16 @@ def test_information_is_the_published_one() -> None:
     assert CONTINUOUS.score_moments(item, 1.2)[1] == pytest.approx(0.08 * mu * (1 - mu))
 
 
+def test_a_score_tells_as_much_as_a_normal_one_of_its_mean_and_variance() -> None:
+    item, nodes = parameters(1.3, -0.5, 0.1, 0.9, 0.2), np.linspace(-3, 3, 61)
+    weights = np.exp(-(nodes**2)) / np.exp(-(nodes**2)).sum()
+    share = 1 / (1 + np.exp(0.5 - 1.3 * nodes))
+    noise = 0.8**2 * 0.2 * (weights * share * (1 - share)).sum()
+    total = 0.8**2 * np.cov(share, aweights=weights, ddof=0) + noise
+    gain = CONTINUOUS.mutual_information(item.column(), nodes, weights)
+    assert gain == pytest.approx([np.log(total / noise) / 2])
+
+
 def test_dispersion_one_gives_the_logistic_model() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.lognormal(0.0, 0.4, 30), rng.normal(size=30)
