@@ -9,7 +9,7 @@ from cachetools import LRUCache
 
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine import ItemIndex, Response
-from app.engine.inference.diagnostics import person_fit
+from app.engine.inference.diagnostics import inversions, person_fit
 from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulation
 from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
@@ -106,12 +106,19 @@ async def test_a_test_about_a_tag_places_by_curves_of_the_bank(version: LoadedVe
     assert not_none(of_tag)["sd"] == pytest.approx((hi - lo) / (2 * 1.96), rel=1e-4)
 
 
-async def test_person_fit_allows_for_the_errors_of_the_curves(version: LoadedVersion) -> None:
+async def test_person_fit_names_questions_and_allows_for_errors_of_curves(
+    version: LoadedVersion,
+) -> None:
     responses = [Response(ItemIndex(at), float(at % 3 == 0)) for at in range(20)]
     exact, told = (
-        person_fit_of(one, responses, 0.0)["lz"] for one in (replace(version, curves=None), version)
+        person_fit_of(one, responses, 0.0) for one in (replace(version, curves=None), version)
     )
-    assert told == pytest.approx(person_fit(version.bank, responses, 0.0, 60).lz) != exact
+    about = version.bank, responses, 0.0, 60
+    assert told["lz"] == pytest.approx(person_fit(*about).lz) != exact["lz"]
+    found = inversions(*about)
+    assert not_none(told["inversions"])["observed"] == pytest.approx(found.observed, abs=5e-4)
+    named = [surprise["item_id"] for surprise in told["surprises"]]
+    assert named == [version.key_at(surprise.item) for surprise in found.surprises] != []
 
 
 def told(run: SessionRun, *, elapsed_s: float) -> Any:
