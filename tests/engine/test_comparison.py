@@ -146,8 +146,8 @@ def test_an_interval_clipped_at_its_range_is_no_more_certain() -> None:
 
 
 def test_an_unknown_value_is_inconclusive() -> None:
-    assert gate(0.0, None, None, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
-    assert gate(0.0, -math.inf, math.inf, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
+    for lo, hi in ((None, None), (None, 1.0), (-1.0, None), (-math.inf, math.inf)):
+        assert gate(0.0, lo, hi, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
 
 
 @given(

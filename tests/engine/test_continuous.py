@@ -10,7 +10,6 @@ from app.engine.lint import lint
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
 from app.engine.simulation.simulate import draw_scores
-from app.errors import ItemBankError
 from tests.engine.random_banks import parameters, random_bank
 
 
@@ -22,6 +21,16 @@ def test_information_is_the_published_one() -> None:
     mu = 1 / (1 + np.exp(-(1.2 - 0.5)))
     assert CONTINUOUS.information(item, 1.2) == pytest.approx(mu * (1 - mu) / 0.08)
     assert CONTINUOUS.score_moments(item, 1.2)[1] == pytest.approx(0.08 * mu * (1 - mu))
+
+
+def test_a_score_tells_as_much_as_a_normal_one_of_its_mean_and_variance() -> None:
+    item, nodes = parameters(1.3, -0.5, 0.1, 0.9, 0.2), np.linspace(-3, 3, 61)
+    weights = np.exp(-(nodes**2)) / np.exp(-(nodes**2)).sum()
+    share = 1 / (1 + np.exp(0.5 - 1.3 * nodes))
+    noise = 0.8**2 * 0.2 * (weights * share * (1 - share)).sum()
+    total = 0.8**2 * np.cov(share, aweights=weights, ddof=0) + noise
+    gain = CONTINUOUS.mutual_information(item.column(), nodes, weights)
+    assert gain == pytest.approx([np.log(total / noise) / 2])
 
 
 def test_dispersion_one_gives_the_logistic_model() -> None:
@@ -159,9 +168,3 @@ def test_lint_tells_ranges_from_guessing_and_finds_overdispersion() -> None:
         a=[1.0, 1.0], b=[0.0, 0.0], c=[0.6, 0.0], d=[0.9, 0.5], k=[0.1, 1.4]
     )
     assert [(f.item_id, f.code, f.value) for f in lint(bank)] == [("2", "high_dispersion", 1.4)]
-
-
-@pytest.mark.parametrize("k", [0.0, -0.1, 1e-300])
-def test_an_invalid_dispersion_is_refused_with_its_item(k: float) -> None:
-    with pytest.raises(ItemBankError, match=r"item 'y': need k >= 1e-09, got k="):
-        ItemBank.from_difficulties(a=[1, 1], b=[0, 0], k=[0.1, k], item_ids=["x", "y"])

@@ -119,6 +119,11 @@ def test_no_examinee_accuses_a_join_alone() -> None:
     assert check_join(bank, wrong).verdict == "broken"
     assert check_join(bank, wrong[:3]).verdict == "broken"
     assert check_join(bank, wrong[:2]).verdict == "doubtful"
+    few = np.where(np.arange(n_items) % 4 == 0, wrong, np.nan)  # enough together, not alone
+    assert [check_join(bank, few[rows]).verdict for rows in ([0, 1, 2, 3], [0])] == [
+        "broken",
+        "undecided",
+    ]
     same = check_join(bank, wrong, examinees=["one", "one", "other", "one"])
     assert (same.verdict, same.n_examinees) == ("doubtful", 2)
     # One examinee's answers weigh as much as those of all others, who tell nothing against it.

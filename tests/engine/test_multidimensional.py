@@ -12,6 +12,7 @@ from app.engine.models.multidimensional import (
     MultidimensionalModel,
     Population,
     estimate_profile,
+    standardised,
     with_answer,
 )
 from app.engine.multidimensional import ProfileMap, abilities_of
@@ -35,6 +36,16 @@ def test_the_rank_one_covariance_is_that_of_a_fresh_inverse(dimensions: int) -> 
         covariance = with_answer(covariance, slope, float(weight))
     fresh = np.linalg.inv(np.linalg.inv(prior) + slopes.T @ (weights[:, None] * slopes))
     np.testing.assert_allclose(covariance, fresh, rtol=1e-9, atol=1e-12)
+
+
+def test_standard_abilities_have_the_curves_of_their_population() -> None:
+    model = abilities_of(several(5, dimensions=2))
+    z = np.random.default_rng(2).normal(size=(4, model.items.n_abilities))
+    root = np.linalg.cholesky(model.population.covariance)
+    np.testing.assert_allclose(
+        standardised(model).items.expected_score(z),
+        model.items.expected_score(model.population.mean + z @ root.T),
+    )
 
 
 def test_expected_scores_narrow_the_abilities_and_leave_them_in_place() -> None:

@@ -8,12 +8,14 @@ import pytest
 from cachetools import LRUCache
 
 from app.calibration.multidimensional.score_curves import fit_curves
+from app.engine import ItemIndex, Response
+from app.engine.inference.diagnostics import inversions, person_fit
 from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulation
 from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.derived import moved, renumbered
-from app.services.sessions.figures import SpareTime, position_of
+from app.services.sessions.figures import SpareTime, person_fit_of, position_of
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from tests.services.sessions import administration, length, played, run_of
@@ -102,6 +104,21 @@ async def test_a_test_about_a_tag_places_by_curves_of_the_bank(version: LoadedVe
     lo, hi = (known.position(end) for end in (score - reach, score + reach))
     assert not_none(of_tag)["position"] == pytest.approx(known.position(score))
     assert not_none(of_tag)["sd"] == pytest.approx((hi - lo) / (2 * 1.96), rel=1e-4)
+
+
+async def test_person_fit_names_questions_and_allows_for_errors_of_curves(
+    version: LoadedVersion,
+) -> None:
+    responses = [Response(ItemIndex(at), float(at % 3 == 0)) for at in range(20)]
+    exact, told = (
+        person_fit_of(one, responses, 0.0) for one in (replace(version, curves=None), version)
+    )
+    about = version.bank, responses, 0.0, 60
+    assert told["lz"] == pytest.approx(person_fit(*about).lz) != exact["lz"]
+    found = inversions(*about)
+    assert not_none(told["inversions"])["observed"] == pytest.approx(found.observed, abs=5e-4)
+    named = [surprise["item_id"] for surprise in told["surprises"]]
+    assert named == [version.key_at(surprise.item) for surprise in found.surprises] != []
 
 
 def told(run: SessionRun, *, elapsed_s: float) -> Any:

@@ -301,7 +301,9 @@ async def test_an_extended_session_asks_the_planned_pretest_items(services: Serv
     await tell(services, parent.id, score=1.0)
     await services.sessions.cancel(parent.id)
 
+    await begun(services, 6)  # others are asked least now
     extended = await services.derived_sessions.extend(parent.id, {}, {})
+    assert extended.design["pretest"] == parent.design["pretest"]
     ended = await answered(services, extended)
 
     rows = await services.sessions.responses(ended.id)

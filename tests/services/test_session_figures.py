@@ -501,6 +501,10 @@ def test_decisions_use_no_narrower_interval_than_reported() -> None:
     assert compared[0] > -6.5  # alone it would exclude values that the session holds possible
     assert lo == -6.5
     assert hi == compared[1] > 0.5
-    for said, correction in ((placed, LEARNED), (open_, None)):
-        narrow = replace(said, interval=(-2.1, -1.9))
-        assert narrow.to_decide(correction) == (-2.1, -1.9)
+    for said, correction, ends in (
+        (placed, LEARNED, (-2.1, -1.9)),
+        (open_, None, (-2.1, -1.9)),
+        (open_, LEARNED, (None, -1.9)),
+        (open_, LEARNED, (-2.1, None)),
+    ):
+        assert replace(said, interval=ends).to_decide(correction) == ends

@@ -2,16 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from app.engine import ItemIndex, Response
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.records.endpoints import Price
 from app.records.sessions import Plan, SessionFilter
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec, check_plan
-from app.services.sessions.figures import person_fit_of
 from app.services.sessions.plan import SessionPlan, nothing_to_ask
 from app.services.sessions.run import open_run
 from app.storage.paging import PageRequest
@@ -111,23 +108,6 @@ async def test_a_session_keeps_to_its_prompt_and_policy(services: Services) -> N
     assert record.provenance["parameters_hash"] == awaited.version.parameters_hash
     later = await by_hand(services, length(2))
     assert later.provenance["asking"]["unparsed_policy"] == "wrong"
-
-
-async def test_reversed_answers_show_in_the_person_fit(services: Services) -> None:
-    version = await services.versions.load(bank="demo")
-    b = version.bank.b
-    asked = np.argsort(b)[:: len(b) // 24].tolist()
-    leaked, honest = (
-        person_fit_of(
-            version, [Response(ItemIndex(at), float((b[at] > 0) == turned)) for at in asked], 0.0
-        )
-        for turned in (True, False)
-    )
-    assert (leaked["flagged"], honest["flagged"]) == (True, False)
-    turned, kept = not_none(leaked["inversions"]), not_none(honest["inversions"])
-    assert turned["observed"] > 3 * turned["expected"] > kept["observed"] == 0
-    surprises = {surprise["item_id"] for surprise in leaked["surprises"]}
-    assert set() < surprises <= set(map(version.key_at, asked))
 
 
 def by_cost(price: Price | None = None) -> SessionSpec:

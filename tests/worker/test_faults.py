@@ -13,7 +13,12 @@ from procrastinate.exceptions import ConnectorException
 from app import scorers
 from app.adapters.base import Completion, CompletionRequest
 from app.adapters.scripted import Scripted
-from app.errors import DatabaseUnavailableError, InvalidStateError
+from app.errors import (
+    DatabaseUnavailableError,
+    EndpointRejectedError,
+    ExamineeTimeoutError,
+    InvalidStateError,
+)
 from app.records.endpoints import CallLimits, Price
 from app.services.container import Services, open_services
 from app.services.sessions.manual import ManualAnswer
@@ -29,7 +34,7 @@ from app.worker.queue import JobQueue
 from tests.services.sessions import by_hand, length, scripted, spec, until
 from tests.values import not_none
 from tests.worker.models import Faults
-from tests.worker.sessions import run_session
+from tests.worker.sessions import QUICK, run_session
 
 
 async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
@@ -104,6 +109,21 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
     assert (usage["calls"], usage["usd"]) == (asked, None)  # what was given up may have cost
     # As many failures in a row as would end a session.
     assert ended.summary["outcomes"]["error"] > FailureLimits().max_consecutive
+
+
+@pytest.mark.parametrize(
+    ("failure", "usd"), [(EndpointRejectedError("400"), 0.0), (ExamineeTimeoutError("slow"), None)]
+)
+async def test_a_failed_call_has_no_cost_only_where_it_was_refused(
+    working: Services, monkeypatch: pytest.MonkeyPatch, failure: Exception, usd: float | None
+) -> None:
+    async def fails(*_: object) -> Completion:
+        raise failure
+
+    monkeypatch.setattr(Scripted, "complete", fails)
+    given = {"price": Price(input_per_1m=1.0, output_per_1m=4.0), "retry": QUICK}
+    ended = await run_session(working, endpoint=scripted(given, theta=0.0))
+    assert (ended.status, ended.summary["usage"]["usd"]) == ("failed", usd)
 
 
 async def test_a_session_that_was_paused_in_the_queue_is_resumed(services: Services) -> None:

@@ -31,7 +31,7 @@ class PreviewSpec:
     item: str
     endpoint: str | EndpointSpec
     prompt: PromptChanges = field(default_factory=PromptChanges)
-    send: bool = True
+    send: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,7 +168,7 @@ def old_closings(
     return {
         steps[item.position]: item.closing
         for item in sorted(theirs, key=lambda item: item.arrival or 0)
-        if item.closing is not None and item.position in steps
+        if item.closing is not None
     }
 
 
