@@ -89,7 +89,8 @@ class Client(Generic[H]):
         http: H | None = None,
     ) -> None:
         self.server = Server.named(url, api_key, project, retries)
-        self._given, self._own = http, {os.getpid(): http or self._connected()}
+        self._given: H | None = http
+        self._own: dict[int, H] = {os.getpid(): http or self._connected()}
 
     @property
     def _http(self) -> H:
