@@ -1,6 +1,7 @@
 """Manual sessions through the client: the loop, failures during it, and problems."""
 
 import asyncio
+import os
 import random
 
 import httpx2
@@ -80,6 +81,36 @@ async def test_a_failure_of_the_harness_ends_the_loop_and_a_new_one_continues(
         assert begun.progress.scored >= 1
         ended = await sextant.answer_all(session.id, works)
         assert (ended.status, ended.progress.scored) == ("completed", 8)
+
+
+async def test_a_session_that_another_program_ends_has_no_items(server: Running) -> None:
+    async with AsyncSextant(server.url, server.key) as sextant:
+        session = await sextant.create_session("demo", mode="manual")
+        begun = await sextant.request("GET", f"/v1/sessions/{session.id}")
+        await sextant.cancel_session(session.id)
+        ended = await sextant.request("GET", f"/v1/sessions/{session.id}")
+    loop = Loop(session.id)
+    looking = loop.awaited()
+    refusal = ProblemError(Problem(code="invalid_state", status=409, detail="It has ended."))
+    next(looking)
+    looking.send(httpx2.Response(200, json=begun))
+    looking.throw(refusal)
+    with pytest.raises(StopIteration) as told:
+        looking.send(httpx2.Response(200, json=ended))
+    assert told.value.value == []
+    assert loop.session is not None
+    assert loop.session.status == "cancelled"
+
+
+def test_a_forked_process_has_connections_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Sextant("http://127.0.0.1:9") as own, httpx2.Client() as http:
+        given = Sextant("http://127.0.0.1:9", http=http)
+        before = own._http
+        assert own._http is before
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        assert own._http is not before
+        assert own._http is own._http
+        assert given._http is http
 
 
 async def test_problems_name_the_fault_and_its_place(server: Running) -> None:

@@ -484,12 +484,13 @@ NESTED = {
             " blue",
         ),
         (LIGHT, NESTED, "blue"),
+        (LIGHT, {name.strip("_"): part for name, part in NESTED.items()}, "blue"),
     ],
 )
 def test_details_of_every_format_version_give_answers_and_questions(
     path: str, fields: dict[str, Any], sent: str
 ) -> None:
-    file = details(path, [fields if "__doc__" in fields else {**ASKED, **fields}])
+    file = details(path, [{**ASKED, **fields} if "example" in fields else fields])
     assert detect(file) is ResponseFormat.LM_EVAL
     seen: list[Seen] = []
     choices = Choices(take_first=True)

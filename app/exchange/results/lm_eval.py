@@ -15,6 +15,7 @@ Details of the Open LLM Leaderboard and of lighteval are Parquet, with one row p
 | the same with the text of the question in `example` | until October 2023 |
 | the same with `metrics` as an object, `gold_index` | until 2025, and by lighteval |
 | `__doc__`, `__model_response__`, `__metric__` | by lighteval since |
+| `doc`, `model_response`, `metric` | by lighteval 0.13 |
 
 Each of these rows becomes one of lm-eval's samples. Columns of tokens are not read.
 """
@@ -308,9 +309,10 @@ _FLAT = (
 )  # fmt: skip
 _METRICS = ("acc_norm", "acc", "em", "qem", "exact_match", "f1", "mc1", "mc2")
 _NESTED = (
-    "__doc__.query", "__doc__.choices", "__doc__.gold_index", "__metric__",
-    "__model_response__.input", "__model_response__.text", "__model_response__.logprobs",
+    "doc.query", "doc.choices", "doc.gold_index", "metric", "model_response.input",
+    "model_response.text", "model_response.logprobs",
 )  # fmt: skip
+_MARKED = [f"__{top}__{dot}{rest}" for top, dot, rest in (n.partition(".") for n in _NESTED)]
 #: Rows read at a time, few because their prompts hold many examples.
 _BATCH_ROWS = 64
 _FOLDER = re.compile(r"(?:datasets--.+--)?details_(.+)")
@@ -326,7 +328,8 @@ def is_details(file: SourceFile) -> bool:
 
     with file.open() as stream:
         names = set(open_parquet(stream, file.name).schema_arrow.names)
-    return {"full_prompt", "predictions"} <= names or {"__doc__", "__metric__"} <= names
+    flat, nested = {"full_prompt", "predictions"}, {"doc", "metric", "model_response"}
+    return flat <= names or nested <= names or {"__doc__", "__metric__"} <= names
 
 
 def examinee_of(file: SourceFile) -> str | None:
@@ -350,7 +353,7 @@ def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue]
     row = given = 0
     with file.open() as stream:
         size, opened = stream.seek(0, 2), open_parquet(stream, file.name)
-        wanted = [*_FLAT, *_METRICS, *_NESTED]
+        wanted = [*_FLAT, *_METRICS, *_NESTED, *_MARKED]
         with reading_parquet(file.name):
             for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
                 given += batch.nbytes
@@ -361,14 +364,15 @@ def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue]
 
 
 def _flat(fields: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    doc, told = fields.get("__doc__"), object_at(fields, "__model_response__")
+    fields = {name.strip("_"): value for name, value in fields.items()}
+    doc, told = fields.get("doc"), object_at(fields, "model_response")
     if not isinstance(doc, dict):
         return fields
     return {
         **doc,
         "full_prompt": told.get("input"),
         "predictions": told.get("logprobs") or told.get("text"),
-        "metrics": fields.get("__metric__"),
+        "metrics": fields.get("metric"),
     }
 
 

@@ -32,7 +32,14 @@ class Loop:
             raise ValueError(f"{self._id} is not a manual session: its endpoint answers it.")
         if not self.session.awaits_answers:
             return []
-        return self._new((yield from get_next_items(self._id)))
+        try:
+            items = yield from get_next_items(self._id)
+        except ProblemError as problem:
+            self.session = yield from get_session(self._id)
+            if problem.code != "invalid_state" or not self.session.ended:
+                raise
+            return []  # another program has ended it meanwhile
+        return self._new(items)
 
     def tell(self, item: Item, answer: Answer) -> Begun:
         """Send an answer; returns the items to begin next.

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -88,10 +89,22 @@ class Client(Generic[H]):
         http: H | None = None,
     ) -> None:
         self.server = Server.named(url, api_key, project, retries)
+        self._given: H | None = http
+        self._own: dict[int, H] = {os.getpid(): http or self._connected()}
+
+    @property
+    def _http(self) -> H:
+        """The HTTP client of this process: two that share a connection get each other's answers."""
+        process = os.getpid()
+        if process not in self._own:  # forked
+            self._own[process] = self._given or self._connected()
+        return self._own[process]
+
+    def _connected(self) -> H:
         # Without TLS nobody is trusted: to read the system's store takes longer than a call.
         plain = self.server.url.startswith("http:")
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True
-        self._http: H = http or self._kind(timeout=_TIMEOUT_S, trust_env=False, verify=verify)
+        return self._kind(timeout=_TIMEOUT_S, trust_env=False, verify=verify)
 
     request = operation(operations.request)
     download = operation(operations.download)
