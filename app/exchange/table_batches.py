@@ -77,7 +77,9 @@ class TableFile:
                 )
             self.header = [name.strip() for name in schema.names]
         else:
-            self.header = [plain(cell.strip()) for cell in _csv_header(self._stream, name)]
+            # A quote before a formula may hide further blanks.
+            header = _csv_header(self._stream, name)
+            self.header = [plain(cell.strip()).strip() for cell in header]
         if len(self.header) > MAX_COLUMNS:
             raise FileFormatError(
                 f"{name}: expected at most {MAX_COLUMNS:,} columns, got {len(self.header):,}."

@@ -180,6 +180,12 @@ async def test_faults_of_a_design_are_told_beside_those_of_other_fields(client: 
         "/failures/max_share",
     }
     assert told["detail"].startswith("3 fields")
+    # With the preset that was meant, this target is right.
+    meant = {"preset": "scor", "stopping": {"se": 0.3}, "selection": {"target": {"law": 1.0}}}
+    reply = await client.post("/v1/simulations", json={"bank": "b", **meant})
+    assert [one["pointer"] for one in assert_problem(reply, 422, "invalid_input")["errors"]] == [
+        "/preset"
+    ]
 
 
 async def test_text_that_postgres_cannot_store_is_refused(client: Client) -> None:

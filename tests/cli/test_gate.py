@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from starlette.responses import PlainTextResponse
 
 from app.cli.gating.judging import reports_of
+from app.cli.servers.connection import version_of
 from app.cli.terminal.replies import Baseline
 from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError
@@ -61,7 +63,11 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     assert "ability" not in of_score["detail"]
     # A result with a name is the reference for later ones.
     named = done("baselines", "set", "main", found["session_id"])
-    assert " demo v1 " in done("baselines", "list").stdout
+    done("baselines", "set", "also", found["session_id"])
+    with patch("app.cli.commands.gates.version_of", wraps=version_of) as read:
+        assert done("baselines", "list").stdout.count(" demo v1 ") == 2
+    assert read.call_count == 1
+    done("baselines", "delete", "also", "--yes")
     assert re.match(r"main is m now, known to ±\d+\.\d points by \d+ questions: ", named.stdout)
     after = gate(*ask, "--baseline", "main", "--tolerance", "40", "--quiet")
     assert (after["outcome"], after["threshold"]) == ("go", -0.4)

@@ -96,6 +96,16 @@ def test_a_group_of_most_items_decides_nothing_beside_items_alone() -> None:
         assert paired(first, second, groups=[*groups, *alone]).verdict is verdict
 
 
+def test_a_group_of_nearly_all_items_is_not_decided_by_one_more() -> None:
+    """Its t has next to no degrees of freedom, and as many more items hardly one."""
+    first, second = [1.0] * 260 + [0.0] * 241, [0.0] * 250 + [1.0] * 10 + [0.0] * 241
+    told = paired(first, second, groups=["text"] * 500 + [None])
+    assert told.verdict is Verdict.UNDECIDED
+    assert told.power == 0.0
+    assert told.items_to_decide is not None
+    assert told.items_to_decide > 100
+
+
 def test_groups_of_one_item_change_nothing() -> None:
     first, second = [0.1, 0.5, 0.9, 0.3], [0.2, 0.1, 0.8, 0.6]
     assert paired(first, second, groups=["a", None, None, "b"]) == paired(first, second)

@@ -131,6 +131,14 @@ def test_exported_answers_keep_their_names(names: list[str]) -> None:
         assert set(part.table.examinees) == set(part.table.items) == set(names)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != name.strip()])
+def test_answers_are_read_without_the_blanks_around_names(name: str) -> None:
+    for content in (wide([name, "z"]), long([name, "z"])):
+        part, *_ = read_parts(content)
+        assert isinstance(part, TrialTable)
+        assert set(part.table.examinees) == set(part.table.items) == {name.strip(), "z"}
+
+
 def test_a_table_of_facts_with_broken_quotes_is_refused() -> None:
     with pytest.raises(FileFormatError, match="costs:2: expected CSV, got "):
         read_costs(b'item,cost\n"q"q,2\n', ["qq"], "costs")

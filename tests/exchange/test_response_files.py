@@ -104,6 +104,9 @@ def test_rows_that_name_no_filter_come_in_the_order_of_the_filters() -> None:
     file = lines(f"m/{SAMPLES}", rows)
     with pytest.raises(FileFormatError, match=r"2 filters.*: 'filter 2', 'none'"):
         read(file)
+    for chosen, score in (("none", 0.0), ("filter 2", 1.0)):
+        parts = read(file, filters=(chosen,))
+        assert [part.score for part in parts if isinstance(part, Recorded)] == [score, score]
     named = [{"name": "strict-match"}, {"name": "flexible-extract"}]
     results = {"configs": {"gsm8k": {"filter_list": named}}}
     beside = SourceFile.of_bytes("m/results_x.json", json.dumps(results).encode())
@@ -111,6 +114,14 @@ def test_rows_that_name_no_filter_come_in_the_order_of_the_filters() -> None:
         read(file, beside)
     parts = read(file, beside, filters=("flexible-extract",))
     assert [part.score for part in parts if isinstance(part, Recorded)] == [1.0, 1.0]
+
+
+def test_documents_that_are_numbered_anew_are_no_rows_of_another_filter() -> None:
+    rows = [{**sample(n % 2), "doc_hash": f"h{n}"} for n in range(4)]
+    for row in rows:
+        row.pop("filter", None)
+    found = records(lines(f"m/{SAMPLES}", rows))
+    assert [one.item for one in found] == [f"gsm8k/h{n}" for n in range(4)]
 
 
 def test_two_metrics_need_a_choice_that_lists_them() -> None:

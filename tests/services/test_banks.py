@@ -257,6 +257,13 @@ async def test_names_changed_by_r_match_their_items_and_are_reported(
     assert (lint.get("n_unmatched"), lint.get("unmatched")) == (2, ["x.y", "zzz"])
 
 
+async def test_parameters_without_an_item_make_no_new_version(banks: BankService) -> None:
+    item = record("q")
+    for keys in (("q",), ("q", "lost"), ("q",)):
+        report = await sent(banks, item, parameters=spread(*keys, lowest=0.0))
+        assert not_none(report.version).number == 1
+
+
 async def test_faulty_items_are_quarantined(banks: BankService, versions: VersionService) -> None:
     items = [record("ok"), record("twin", "What is ok?"), record("mute", target=()), record("neg")]
     parameters = table("ok", "twin", "mute", "neg")

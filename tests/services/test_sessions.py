@@ -223,6 +223,26 @@ async def test_an_extension_keeps_the_rules_that_it_does_not_name(services: Serv
     assert longer.design["stopping"]["min_items"] == 4  # the new limit goes before the old minimum
 
 
+async def test_an_extension_goes_on_beyond_every_goal_that_was_reached(services: Services) -> None:
+    numbers = {"score_margin": None, "se": None, "min_items": 5, "max_items": 40}
+    for goal in (
+        {"cut_score": {"theta": -3.0, "confidence": 0.6}},
+        {"theta_change": 5.0},
+        {"min_information": 50.0},
+        {"any_of": [{"se": 3.0}]},
+        {"all_of": [{"se": 3.0}, {"score_margin": 0.5}]},
+        {"score_margin": 0.5, "any_of": [{"se": 3.0}]},
+    ):
+        plan: Plan = {"preset": "ability", "stopping": {**numbers, **goal}}
+        ended = await answered(services, await by_hand(services, plan))
+        assert ended.summary["progress"]["items"] == 5
+        longer = await services.derived_sessions.extend(
+            ended.id, {"stopping": {"max_items": 60}}, {}
+        )
+        left = {name: rule for name, rule in longer.design["stopping"].items() if rule}
+        assert left == {"min_items": 5, "max_items": 60}, goal
+
+
 async def test_a_replay_on_a_larger_version_may_be_extended(services: Services) -> None:
     await make_bank(services, "small", alike(*"abcdef"))
     begun = await by_hand(services, length(9), bank="small")

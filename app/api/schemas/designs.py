@@ -62,7 +62,8 @@ class DesignInput(Input):
 def plan_problems(shape: Any, body: Any, faulty: Collection[str]) -> Sequence[FieldProblem]:
     """Faults of the design in the body of a new test, beside those in its fields `faulty`."""
     is_test = isinstance(shape, type) and {DesignInput, OnBank} <= set(shape.__mro__)
-    if not is_test or not isinstance(body, dict):
+    # Which faults a section has depends on the preset that completes it.
+    if not is_test or not isinstance(body, dict) or "preset" in faulty:
         return ()
     names = DesignInput.model_fields.keys() - faulty
     try:

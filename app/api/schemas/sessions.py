@@ -154,7 +154,7 @@ class SessionExtend(DesignInput):
     """A new session that continues an ended one.
 
     Sections that are given replace the old ones. Of `stopping`, rules that are not given stay,
-    except the old goals (`se`, `score_margin`) where one was reached or another one is given.
+    except a goal that was reached, and `se` and `score_margin` where one of them is given.
     """
 
     metadata: Metadata = Field(default_factory=dict)

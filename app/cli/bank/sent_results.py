@@ -112,12 +112,11 @@ def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
     Rows of a document by several filters stay together: by each piece the server chooses one.
     """
     if file_format is ResponseFormat.LM_EVAL and file.path.suffix != ".parquet":
-        lines = list(_lines(file))
-        if sum(map(len, lines)) <= _PIECE:
-            yield _sent(file.name, b"".join(lines))
+        if sum(map(len, _lines(file))) <= _PIECE:
+            yield _sent(file.name, b"".join(_lines(file)))
             return
         documents: dict[str, bytearray] = {}
-        for line in lines:
+        for line in _lines(file):
             documents.setdefault(_document(line), bytearray()).extend(line.rstrip(b"\n") + b"\n")
         piece = bytearray()
         for rows in documents.values():

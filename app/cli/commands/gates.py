@@ -92,11 +92,10 @@ def list_baselines() -> None:
 
     async def read(client: AsyncSextant) -> tuple[list[JsonObject], dict[str, str]]:
         found: list[JsonObject] = [*await client.list_all("/v1/baselines")]
-        names = {}
-        for one in read_all(Baseline, found):
-            version = await version_of(client, one.bank, one.bank_version_id)
-            which = f"({one.bank_version_id})" if version is None else f"v{version['number']}"
-            names[one.bank_version_id] = f"{one.bank} {which}"
+        names = {one.bank_version_id: one.bank for one in read_all(Baseline, found)}
+        for version, bank in names.items():
+            told = await version_of(client, bank, version)
+            names[version] = f"{bank} " + (f"({version})" if told is None else f"v{told['number']}")
         return found, names
 
     found, versions = asked(read)

@@ -11,7 +11,7 @@ Sources: Agresti and Min (2005), Statistics in Medicine 24 (interval of paired p
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
@@ -289,13 +289,18 @@ def _further(first: Ability, second: Ability, wanted: float) -> int | None:
     def is_enough(times: float) -> bool:
         return first.stated(times).minus(second.stated(times)).sd <= wanted
 
+    return _more(is_enough, max(first.n_items, second.n_items))
+
+
+def _more(is_enough: Callable[[float], bool], n_items: int) -> int | None:
+    """Further items, of `n_items` times the least factor that is enough; None if none is."""
     if not is_enough(_MOST_TIMES):
         return None
     few, enough = 1.0, float(_MOST_TIMES)
     while enough - few > 1e-6 * few:
         middle = math.sqrt(few * enough)
         few, enough = (few, middle) if is_enough(middle) else (middle, enough)
-    return max(1, math.ceil(max(first.n_items, second.n_items) * (enough - 1) - 1e-3))
+    return max(1, math.ceil(n_items * (enough - 1) - 1e-3))
 
 
 def _of_proportions(differences: FloatArray, confidence: float) -> Difference:
@@ -335,7 +340,17 @@ def _clustered(differences: FloatArray, keys: Sequence[object], confidence: floa
     se = math.sqrt(float(sums @ sums) * n_alike / (n_alike - 1)) / len(differences)
     if se == 0.0:
         return _constant(delta, len(places), confidence)
-    return _by_t(delta, se, len(differences), n_alike - 1, "cluster_t", confidence)
+    found = _by_t(delta, se, len(differences), n_alike - 1, "cluster_t", confidence)
+
+    def is_enough(times: float) -> bool:
+        level = float(stdtrit(times * n_alike - 1, 0.5 + confidence / 2))
+        return (level + _NORMAL.inv_cdf(POWER)) * se <= abs(delta) * math.sqrt(times)
+
+    # Of few groups, t is far from normal: more items help by more groups, too.
+    level = float(stdtrit(n_alike - 1, 0.5 + confidence / 2))
+    if found.items_to_decide:
+        found = replace(found, items_to_decide=_more(is_enough, len(differences)))
+    return replace(found, power=_NORMAL.cdf(abs(delta) / se - level))
 
 
 def _by_t(

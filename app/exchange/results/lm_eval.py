@@ -66,6 +66,8 @@ _FILE = re.compile(
 )
 #: The filter of tasks without a filter.
 _NO_FILTER = "none"
+#: Start of the name of a filter that is known only by its place among a document's rows.
+_LATER = "filter "
 #: Metrics by which tasks are usually reported; the first that a row has is taken.
 USUAL_METRICS = ("acc_norm", "acc", "exact_match")
 _PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
@@ -162,7 +164,7 @@ class _Filters:
 
     wanted: tuple[str, ...]
     configured: tuple[str, ...] = ()
-    rows_of: Counter[str] = field(default_factory=Counter)
+    rows_of: Counter[tuple[str, str]] = field(default_factory=Counter)
     seen: dict[str, bool] = field(default_factory=dict)
     take_first: bool = False
 
@@ -170,15 +172,18 @@ class _Filters:
         """The filter of a row; older lm-eval names none, and writes a row for each of them."""
         if "filter" in sample:
             return str(sample["filter"])
-        document = str(sample["doc_id"])
+        # Subtasks that were put into one file number their documents alike.
+        document = str(sample["doc_id"]), _doc_hash(sample)
         before = self.rows_of[document]
         self.rows_of[document] += 1
         if before < len(self.configured):
             return self.configured[before]
-        return f"filter {before + 1}" if before else _NO_FILTER
+        return f"{_LATER}{before + 1}" if before else _NO_FILTER
 
     def take(self, name: str) -> bool:
-        fits = not self.wanted or name in self.wanted or name == _NO_FILTER
+        # Rows without a filter go with any choice, but not with a later row of their document.
+        is_later = any(one.startswith(_LATER) for one in self.wanted)
+        fits = not self.wanted or name in self.wanted or (name == _NO_FILTER and not is_later)
         if self.take_first and not self.wanted:
             fits = name == next(iter(self.seen), name)
         return self.seen.setdefault(name, fits)

@@ -148,6 +148,8 @@ def repeats(version: BankVersion, latest: BankVersion) -> bool:
 
     def content(one: BankVersion) -> Json:
         told = {name: value for name, value in shallow(one).items() if name not in _OF_ONE}
+        # Parameters without an item are of the file alone.
+        told["lint"] = {name: each for name, each in one.lint.items() if "unmatched" not in name}
         found: Json = json.loads(json.dumps(told))
         return found
 

@@ -43,6 +43,14 @@ from app.storage.repositories.banks import scorer_json
 #: Relation of a session that continues where another ended.
 EXTEND = "extend"
 _GOALS = ("se", "score_margin")
+#: Reason why a session ended to the rules of `stopping` that were reached.
+_REACHED: Mapping[str | None, tuple[str, ...]] = {
+    StopReason.SE_TARGET: _GOALS,
+    StopReason.SCORE_MARGIN: _GOALS,
+    StopReason.DECISION_REACHED: ("cut_score",),
+    StopReason.PLATEAU: ("theta_change",),
+    StopReason.LOW_INFORMATION: ("min_information",),
+}
 
 
 def _child(parent: SessionRecord, *, metadata: Mapping[str, str], **said: Any) -> NewSession:
@@ -323,10 +331,11 @@ def _stopping_later(parent: SessionRecord, told: Mapping[str, Any]) -> dict[str,
 
     A goal that was reached would end it at once, and a goal that is told takes its place.
     """
-    before = parent.design.get("stopping") or {}
-    is_over = parent.stop_reason in (StopReason.SE_TARGET, StopReason.SCORE_MARGIN)
-    if is_over or any(told.get(goal) is not None for goal in _GOALS):
-        before = {**before, **dict.fromkeys(_GOALS)}
+    if over := _REACHED.get(parent.stop_reason, ()):
+        over = (*over, "any_of", "all_of")  # the rule may have been in a list
+    if any(told.get(goal) is not None for goal in _GOALS):
+        over = (*over, *_GOALS)
+    before = {**(parent.design.get("stopping") or {}), **dict.fromkeys(over)}
     least, most = before.get("min_items"), told.get("max_items")
     if least is not None and type(most) is int and most < least:
         before = {**before, "min_items": most}
