@@ -318,12 +318,12 @@ class CollectedRepository(Repository):
         Each statement finds few rows beside the answers: of tables without statistics, Postgres
         would join them in an order that takes a minute.
         """
-        closed = (AdministrationRow.outcome.is_not(None), _OWN)
-        given = (await self._db.execute(_given(session_ids, *closed))).all()
         of_version = select(SessionRow.id, SessionRow.bank_version_id).where(
             SessionRow.id == func.any(list(session_ids))
         )
         version_of: dict[str, str] = dict((await self._db.execute(of_version)).all())
+        closed = (AdministrationRow.outcome.is_not(None), _OWN)
+        given = (await self._db.execute(_given(list(version_of), *closed))).all()
         is_pretest = (VersionItemRow.status == PRETEST).label("is_pretest")
         asked = (
             select(VersionItemRow.version_id, VersionItemRow.position, ItemRow.key, is_pretest)
