@@ -205,8 +205,8 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
     )
     mute = with_figures(outcomes={**figures["outcomes"], "scored": 5, "unparsed": 3})
     for record, place, level, reason in (
-        (ended, within, "poor", "The score is known only to ±27.5 points."),
-        (ended, {}, "poor", "The score is known only to ±27.5 points."),
+        (ended, within, "poor", "The score is known only to ±27.4 points."),
+        (ended, {}, "poor", "The score is known only to ±27.4 points."),
         (with_figures(score=rough), within, "fair", "The score is known only to ±15.0 points."),
         (with_figures(score=rough), {}, "fair",
          "Too few reference models to place the model: mostly sampled questions count."),
@@ -241,7 +241,7 @@ async def test_a_report_says_what_would_reach_the_margin(services: Services) -> 
     record = await answered(services, stopping={"score_margin": 0.04, "max_items": 8})
     report = await services.session_reports.report(record.id, reveal=True)
     (told,) = (one.text for one in report.warnings if one.code == "precision_not_reached")
-    assert "±27.5 points, not ±4: about" in told
+    assert "±27.4 points, not ±4: about" in told
     assert f"questions would do (sextant sessions extend {record.id} --max-items" in told
 
 
