@@ -67,6 +67,8 @@ WRONG_METHODS = [
     ("PUT", "/v1/endpoints", {"GET", "HEAD", "POST"}),
     ("POST", "/v1/endpoints/end_" + "0" * 26, {"GET", "HEAD", "PATCH", "DELETE"}),
     ("GET", "/v1/endpoints/end_" + "0" * 26 + ":probe", {"POST"}),
+    ("GET", "/v1/banks/facts/items/exam/1:preview", {"POST"}),
+    ("DELETE", "/banks/a:b", {"GET", "HEAD"}),
     ("DELETE", "/healthz", {"GET", "HEAD"}),
 ]
 

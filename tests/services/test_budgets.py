@@ -334,6 +334,15 @@ def test_a_reservation_exceeds_the_cost_of_its_call() -> None:
     assert taken(settings, 9, None) == Taken()
 
 
+def test_calls_that_cost_nothing_reserve_no_money() -> None:
+    """A callback writes no answer either, so its bound is no token."""
+    request = CompletionRequest(messages=(Message("user", "mark"),))
+    for kind, tokens in (("scripted", 4 + 16 + 16 + 5), ("callback", 0)):
+        settings = EndpointSettings(kind=kind, sampling=GenerationParams(max_tokens=5))
+        most = taken(settings, *most_tokens(request, settings))
+        assert most == Taken(usd=0.0, tokens=tokens)
+
+
 async def test_old_rows_are_deleted(database: Database, budgets: Budgets, who: Endpoint) -> None:
     await limit(database, ProjectLimits(usd_per_day=1.0))
     await call(budgets, who)
