@@ -132,7 +132,7 @@ def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str,
         "dispersion": curves.dispersion,
         "population": [] if population is None else list(population.quantiles),
         "level": population and [population.mean, population.sd, population.n_items],
-        "errors": {},  # a server before this one reads them
+        "errors": {},  # readers of `simulate --json` may expect it
     }
 
 

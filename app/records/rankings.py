@@ -56,7 +56,8 @@ class RankedPair(TypedDict):
     """Probability that `a` is better, from both posteriors, as if they were compared only once."""
     p_value: float
     """Upper bound of the probability that equal endpoints differ so much at any of the looks, in
-    either direction. Planned looks without `holm` decide a pair up to twice 1 - `confidence`."""
+    either direction. Without `holm`, each of two equal ones comes out above the other with a
+    probability of at most 1 - `confidence`."""
     decided: bool
 
 

@@ -654,7 +654,7 @@ def test_curves_err_more_the_farther_they_extrapolate(curves: ScoreCurves) -> No
         place[0] = position
         at = Located(place, np.diag(1.0 / curves.precision))
         held = Explained(curves, at, WEIGHTS, np.full(N_ITEMS, 0.5), value=0.5, variance=0.01)
-        assert held.stretch == pytest.approx(factor)
+        assert held.extrapolation_factor == pytest.approx(factor)
 
 
 def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> None:
@@ -664,7 +664,7 @@ def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> 
     both = [estimator(one) for one in (shape.of_the_like(), shape)]
     held = [one.by_curves(answers) for one in both]
     m1, m2 = (one.value for one in held)
-    s1, s2 = (one.variance * (1.6 * one.stretch) ** 2 for one in held)
+    s1, s2 = (one.variance * (1.6 * one.extrapolation_factor) ** 2 for one in held)
     curves_mean, curves_variance = (m1 + m2) / 2, (s1 + s2) / 2 + ((m1 - m2) / 2) ** 2
     own_mean, own_variance = 0.55, (0.08 / 1.959964) ** 2
     precision = np.array([1 / curves_variance, 1 / own_variance])

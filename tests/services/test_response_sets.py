@@ -110,7 +110,7 @@ async def test_scores_above_the_range_stop_an_import_as_the_others_are_on_their_
     graded = [{"id": n, "scores": {"s": {"value": value}}} for n, value in enumerate((1, 7, -1))]
     good = inspect_log([graded[0]])
     off = [replace(inspect_log(graded), path=PurePosixPath(f"{n}.json")) for n in range(6)]
-    told = r"6 of 7 files have another scale.*: 0.json:2: .* got 7; 1.json:2.*; 4.json:2.*; \.\.\."
+    told = r"Another scale in 6 of 7 files.*: 0.json:2: .* got 7; 1.json:2.*; 4.json:2.*; \.\.\."
     with pytest.raises(FileFormatError, match=told):
         await sets.import_set("s", AnswerImport(files=[good, *off]))
     report = await sets.import_set("s", AnswerImport(files=[inspect_log([graded[0], graded[2]])]))

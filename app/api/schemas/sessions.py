@@ -154,7 +154,8 @@ class SessionExtend(DesignInput):
     """A new session that continues an ended one.
 
     Sections that are given replace the old ones. Of `stopping`, rules that are not given stay,
-    except a goal that was reached, and `se` and `score_margin` where one of them is given.
+    except a goal that was reached (with it `any_of` and `all_of`), and `se` and `score_margin`
+    where one of them is given. `min_items` is at most a new `max_items`.
     """
 
     metadata: Metadata = Field(default_factory=dict)

@@ -40,7 +40,8 @@ def blind_banks(
 ) -> Iterator[tuple[Sequence[int], ItemBank]]:
     """Yield positions of examinees with the bank to test them on, until all have been tested.
 
-    That is the bank itself if it was calibrated from others. If it was calibrated from these, a
+    That is the bank itself if it was calibrated from others, or if there are more than 1,000
+    examinees, of whom a few hardly move an item. If it was calibrated from these, a
     fold of them is held out at a time, and the items are calibrated again on the bank's scale.
 
     Args:

@@ -217,9 +217,8 @@ async def extend(session_id: SessionId, form: Form, call: ReadRun) -> Response:
 
 def _extension(form: dict[str, str]) -> Body:
     goals = {**numbers_in(form, "se", "max_items"), **margin_in(form)}
-    body: Body = {
-        "stopping": {"se": None, "score_margin": None, **goals}
-    }  # an empty field: no goal
+    # An empty field means no goal.
+    body: Body = {"stopping": {"se": None, "score_margin": None, **goals}}
     if budget := numbers_in(form, "usd"):
         body["budget"] = budget
     return body

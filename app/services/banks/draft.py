@@ -51,6 +51,8 @@ _FIXED: Mapping[str, Sequence[str]] = {
 _DOUBTS = ("rewards_listing", "formula_target")
 #: Fields that differ between versions with the same content.
 _OF_ONE = ("id", "number", "notes", "created_by", "created_at")
+#: Parameters without an item are of the file alone.
+_UNMATCHED = ("n_unmatched", "unmatched")
 _NO_NUMBERS: Mapping[str, float] = {}
 
 
@@ -148,8 +150,7 @@ def repeats(version: BankVersion, latest: BankVersion) -> bool:
 
     def content(one: BankVersion) -> Json:
         told = {name: value for name, value in shallow(one).items() if name not in _OF_ONE}
-        # Parameters without an item are of the file alone.
-        told["lint"] = {name: each for name, each in one.lint.items() if "unmatched" not in name}
+        told["lint"] = {name: each for name, each in one.lint.items() if name not in _UNMATCHED}
         found: Json = json.loads(json.dumps(told))
         return found
 

@@ -243,10 +243,10 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
         first = "; ".join([*off_scale.values()][:_NAMED])
         more = "; ..." if len(off_scale) > _NAMED else ""
         raise FileFormatError(
-            f"{len(off_scale)} of {len(sources)} files have another scale, on which all their "
-            f"scores would count wrongly: {first}{more}. Leave them out, "
-            "choose another metric, or read them by a call of their own with their worst and best "
-            "score (--score-range 0 100; 1 0 where the lowest is the best)."
+            f"Another scale in {len(off_scale)} of {len(sources)} files, where all scores would "
+            f"count wrongly: {first}{more}. Leave them out, choose another metric, or import them "
+            "alone with their worst and best score (--score-range 0 100; 1 0 where the lowest is "
+            "the best)."
         )
     if not draft.accepted:
         reasons = "; ".join(

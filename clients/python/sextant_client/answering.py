@@ -35,8 +35,10 @@ class Loop:
         try:
             items = yield from get_next_items(self._id)
         except ProblemError as problem:
+            if problem.code != "invalid_state":
+                raise
             self.session = yield from get_session(self._id)
-            if problem.code != "invalid_state" or not self.session.ended:
+            if not self.session.ended:
                 raise
             return []  # another program has ended it meanwhile
         return self._new(items)
