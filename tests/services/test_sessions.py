@@ -190,6 +190,7 @@ async def test_an_extension_that_would_ask_nothing_is_refused(services: Services
         with pytest.raises(InvalidInputError, match="more than the 3 questions asked") as refused:
             await extend(ended.id, changes, {})
         assert refused.value.problems[0].pointer == "/stopping/max_items"
+        assert ("the limit of the old session" in str(refused.value)) == (changes == unchanged)
 
     whole = await answered(services, await extend(ended.id, length(6), {}), lambda _: {"score": 1})
     assert nothing_to_ask(whole) == "All 6 questions that may be asked were asked."

@@ -130,6 +130,8 @@ class DerivedSessions:
             if stop.reason == StopReason.MAX_ITEMS and n < version.n_active:
                 place = "/stopping/max_items"
                 detail = f"expected more than the {n} questions asked already, got {most}"
+                if "max_items" not in changes.get("stopping", {}):
+                    detail += ", the limit of the old session, which stays if none is given"
                 fault = [FieldProblem(place, detail)]
                 raise InvalidInputError(f"{place}: {detail}.", problems=fault)
             raise InvalidStateError(f"{_asks_nothing(parent)} {stop.detail}")
