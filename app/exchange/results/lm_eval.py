@@ -112,7 +112,7 @@ def read_lm_eval(
             yield sample
         elif not is_sample(sample):
             yield LeftOut(row, "unreadable", "expected doc_id and resps")
-        elif filters.take(name := filters.name_of(sample)):
+        elif filters.take(name := filters.next_name(sample)):
             place = f"{file.name}:{row}"
             offered = _metrics(sample)
             if not offered:
@@ -168,8 +168,8 @@ class _Filters:
     seen: dict[str, bool] = field(default_factory=dict)
     take_first: bool = False
 
-    def name_of(self, sample: Mapping[str, JsonValue]) -> str:
-        """The filter of a row; older lm-eval names none, and writes a row for each of them."""
+    def next_name(self, sample: Mapping[str, JsonValue]) -> str:
+        """The filter of the next row; older lm-eval names none, and writes a row for each."""
         if "filter" in sample:
             return str(sample["filter"])
         # Subtasks that were put into one file number their documents alike.
