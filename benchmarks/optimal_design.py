@@ -84,9 +84,9 @@ def one_split(known, tested, tags) -> None:
         curves = learn_curves(known, rng)
         target = learned.targets[task]
         form = short_form(target, 64, np.where(counted, np.inf, 1.0))
-        explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))
+        explanations = Explanations.of(curves.curves, prior_doubt(curves.n_reference))
         free = ScoreEstimator(explanations, weights, ~counted)
-        of_the_like = Explanations(curves.curves.of_the_like(), explanations.prior)
+        of_the_like = Explanations.of(curves.curves.of_the_like(), explanations.prior)
         alike = replace(free, explanations=of_the_like)
         linear = ScorePredictor(target)
         ways = {"combined": BlendedScore((alike, free), linear), "linear": linear}

@@ -87,7 +87,7 @@ def one_draw(known, tested, model):
         ),
         "p-irt": plain.build(bank, correction=learned, curves=curves),
     }
-    explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))
+    explanations = Explanations.of(curves.curves, prior_doubt(curves.n_reference))
     alone = ScoreEstimator(explanations, weights)
     tests["curves"] = replace(tests["default"], predictor=alone)
     to_target = Design.from_dict(TO_TARGET).build(bank, correction=learned)

@@ -1,5 +1,7 @@
 """p-IRT predictions from several abilities."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -91,6 +93,15 @@ def test_all_answers_leave_nothing_open() -> None:
     test = Design.from_dict({"preset": "ability"}).build(bank)
     told = test.predict(state_of(test, row, N_ITEMS))
     assert told.value == told.lo == told.hi == pytest.approx(row.mean())
+
+
+def test_tasks_that_a_test_is_not_about_alone_have_a_level_of_their_own() -> None:
+    bank = bank_of(1)
+    whole = Design.from_dict({}).build(bank, tags=TAGS)
+    law = Design.from_dict({"selection": {"target": {"law": 1.0}}}).build(bank, tags=TAGS)
+    for test, own in ((whole, {"law", "maths"}), (law, {"maths"})):
+        estimators = {name: cast(ScoreEstimator, each) for name, each in test.tasks.items()}
+        assert {name for name, each in estimators.items() if each.own_level} == own
 
 
 def test_it_predicts_what_the_test_is_about() -> None:

@@ -33,7 +33,7 @@ from app.engine.prediction.targets import is_askable
 from app.engine.selection.base import Ask, Pool
 from app.engine.selection.sampled import Sampled
 from app.engine.simulation.simulate import take
-from app.engine.state import Belief, CatState, Draw, Response
+from app.engine.state import Belief, CatState, Draw, Response, answered
 from tests.engine.random_banks import clean_bank
 from tests.engine.score_tests import score_test
 from tests.values import not_none
@@ -61,7 +61,7 @@ EVERY = np.ones(N_ITEMS, dtype=np.bool_)
 
 def explained(curves: ScoreCurves, n_reference: int = 80) -> Explanations:
     """Return the two explanations for curves of so many reference models."""
-    return Explanations(curves, prior_doubt(n_reference))
+    return Explanations.of(curves, prior_doubt(n_reference))
 
 
 def estimator(curves: ScoreCurves, n_reference: int = 80) -> ScoreEstimator:
@@ -107,10 +107,56 @@ def test_doubt_follows_bayes_rule(curves: ScoreCurves) -> None:
 
     answers = [Response(ItemIndex(int(i)), s) for i, s in zip(items, scores, strict=True)]
     exact = np.log(likelihood(True) / likelihood(False))
-    evidence = explanations.evidence(answers)
+    evidence = explanations.evidence(*answered(answers))
     assert evidence == pytest.approx(exact, abs=1.0)  # Laplace approximation
     odds = explanations.prior / (1 - explanations.prior) * np.exp(evidence)
     assert explanations.doubt(evidence) == pytest.approx(odds / (1 + odds))
+
+
+def test_a_level_of_their_own_changes_the_likelihood_as_integrals_do(curves: ScoreCurves) -> None:
+    """Compare with sums over a grid of the ability and the level."""
+    one, sd = ScoreCurves(curves.slopes[:1], curves.intercept), 0.8
+    own = np.arange(N_ITEMS) < 60
+    items = np.array([90, 3, 20, 130, 44, 71, 8, 110, 59, 150])
+    scores = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    kept = np.union1d(np.flatnonzero(own), items)
+    x, level = np.meshgrid(
+        np.linspace(-12.0, 12.0, 241), np.linspace(-4.0, 4.0, 161), indexing="ij"
+    )
+    prior = np.exp(-0.5 * ((x / 4.0) ** 2 + (level / sd) ** 2))
+
+    def mass(free: bool) -> FloatArray:
+        logits = x[..., None] * one.slopes[0, items] + one.intercept[items]
+        chance = 1.0 / (1.0 + np.exp(-logits - free * level[..., None] * own[items]))
+        of_all: FloatArray = np.where(scores == 1.0, chance, 1.0 - chance).prod(axis=-1)
+        return of_all * prior
+
+    part = one.with_level(own, sd, kept, items, scores)
+    found = part.locate(np.searchsorted(kept, items), scores)
+    ratio = found.log_likelihood - one.locate(items, scores).log_likelihood
+    assert ratio == pytest.approx(np.log(mass(True).sum() / mass(False).sum()), abs=0.1)
+    mode = np.unravel_index(mass(True).argmax(), x.shape)
+    assert found.mean == pytest.approx([x[mode], level[mode]], abs=0.1)
+
+
+def test_a_task_holds_its_interval_for_a_model_good_at_it_alone(curves: ScoreCurves) -> None:
+    task = np.arange(N_ITEMS) % 4 == 0
+    weights = task / task.sum()
+    usual = ScoreEstimator(explained(curves), weights)
+    rng, held, errors = np.random.default_rng(11), [], []
+    items = np.random.default_rng(0)
+    a, b = items.lognormal(0.0, 0.3, N_ITEMS), items.normal(0.3, 1.2, N_ITEMS)
+    for theta in np.linspace(-0.8, 0.8, 40):
+        chance = 1 / (1 + np.exp(-a * (theta + 2.0 * task - b)))
+        scores = (rng.random(N_ITEMS) < chance).astype(np.float64)
+        answers = answers_to(rng.permutation(N_ITEMS)[:50], scores, sampled=True)
+        truth = float(weights @ scores)
+        told = [replace(usual, own_level=own).estimate(answers) for own in (True, False)]
+        held.append([each.lo <= truth <= each.hi for each in told])
+        errors.append([abs(each.value - truth) for each in told])
+    (own, without), (error, error_without) = np.mean(held, axis=0), np.mean(errors, axis=0)
+    assert own >= 0.8 > without + 0.1
+    assert error < 0.8 * error_without
 
 
 @pytest.mark.parametrize(
@@ -367,7 +413,7 @@ def test_answers_against_the_curves_lead_to_sampled_questions(curves: ScoreCurve
         for item, score in zip(pair, (1.0, 0.0), strict=True)
     ]
     explanations = explained(curves)
-    assert explanations.doubt(explanations.evidence(responses)) > 0.99
+    assert explanations.doubt(explanations.evidence(*answered(responses))) > 0.99
     test = score_test(explanations, WEIGHTS, 60, EVERY)
     state = test.replay(responses)
     step = test.ask(state, step_rng(0, state))
@@ -375,7 +421,7 @@ def test_answers_against_the_curves_lead_to_sampled_questions(curves: ScoreCurve
     assert step.probability == pytest.approx(1 / (N_ITEMS - 12))
     row = drawn_records(np.array([0.3]), 4)[0]
     answers = take(test, row, seed=[1])[0].responses
-    assert explanations.doubt(explanations.evidence(answers)) < 0.9
+    assert explanations.doubt(explanations.evidence(*answered(answers))) < 0.9
 
 
 def test_a_replayed_test_asks_the_same_next_item(curves: ScoreCurves) -> None:

@@ -265,7 +265,7 @@ class Design(Part):
             ),
             stopping=self.stopping.build(estimator, predictor, correction, self.budget.build()),
             predictor=predictor,
-            tasks=facts.predictors_of_tags(),
+            tasks=facts.predictors_of_tags(target),
             correction=correction,
             weights=None if target is None else facts.weights_of(target),
         )

@@ -1,7 +1,7 @@
 """A bank as a design sees it: the facts about it, and the predictors of its scores."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -113,10 +113,12 @@ class BankFacts:
             return None
         return self.target_of(shares)
 
-    def predictor(self, shares: Mapping[str, float] | None) -> Predictor:
-        """Predictor of a score."""
+    def predictor(
+        self, shares: Mapping[str, float] | None, *, own_level: bool = False
+    ) -> Predictor:
+        """Predictor of a score; `own_level` says whether its items have a level of their own."""
         if self.by_curves:
-            return self._predictor_by_curves(shares)
+            return self._predictor_by_curves(shares, own_level)
         target = self.target_of(shares)
         if target is not None and self.method is PredictionMethod.SCORE_MODEL:
             return ScorePredictor(target)
@@ -124,29 +126,37 @@ class BankFacts:
             return PIrt(method=P_IRT_C if self.method is PredictionMethod.P_IRT_C else P_IRT)
         return ProfilePIrt(self.weights_of(shares) if target is None else target.weights)
 
-    def _predictor_by_curves(self, shares: Mapping[str, float] | None) -> Predictor:
+    def _predictor_by_curves(
+        self, shares: Mapping[str, float] | None, own_level: bool
+    ) -> Predictor:
         learned, weights = self.curves, self.weights_of(shares)
         # By the sampled questions alone: the curves are not believed to hold.
         alone = self.method is PredictionMethod.DESIGN
         doubt = 1.0 if alone else prior_doubt(learned.n_reference)
 
         def by(curves: ScoreCurves) -> ScoreEstimator:
-            explanations, method = Explanations(curves, doubt), DESIGN if alone else COMBINED
+            explanations, method = Explanations.of(curves, doubt), DESIGN if alone else COMBINED
             return ScoreEstimator(explanations, weights, self.active, method)
 
         if target := self.never_asked(shares):
             # The blend needs two estimators that differ by their prior, whatever may be asked.
             both = by(learned.curves.of_the_like()), by(learned.curves)
             return BlendedScore(both, ScorePredictor(target))
-        return by(learned.curves.towards(weights, self.active))
+        estimator = by(learned.curves.towards(weights, self.active))
+        return replace(estimator, own_level=own_level)
 
-    def predictors_of_tags(self) -> dict[str, Predictor]:
-        """Predictors of the whole bank ("all") and of each tag; none for a bank of one ability."""
+    def predictors_of_tags(self, target: Mapping[str, float] | None) -> dict[str, Predictor]:
+        """Predictors of the whole bank ("all") and of each tag; none for a bank of one ability.
+
+        The items of a task have a level of their own, unless the test is about this task alone:
+        then its answers tell the general ability.
+        """
         if self.bank.abilities is None:
             return {}
         tags = {tag for item in self.tags or () for tag in item}
         names = self.targets or (WHOLE_BANK, *sorted(tags - {WHOLE_BANK}))
-        return {name: self.predictor({name: 1.0}) for name in names}
+        without = {WHOLE_BANK} if target is None or len(target) > 1 else {WHOLE_BANK, *target}
+        return {name: self.predictor({name: 1.0}, own_level=name not in without) for name in names}
 
 
 def missing(pointer: str, what: str) -> InvalidInputError:

@@ -119,6 +119,38 @@ class ScoreCurves:
         """The same curves with the distribution of the reference models as the prior."""
         return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
 
+    def with_level(
+        self, own: BoolArray, sd: float, kept: IntArray, items: IntArray, scores: FloatArray
+    ) -> "ScoreCurves":
+        """Curves of some items with one more ability: the level that their own items share.
+
+        They remember the abilities after the answers, for a call of `locate` with the same answers.
+        The level changes the likelihood by the ratio of Laplace's approximations with and without
+        it: the sum over the answers one by one would take as long as the whole test.
+
+        Args:
+            own: Mask of the items that share the level, shape (n_items,).
+            sd: Prior standard deviation of the level, logits.
+            kept: Positions of the items to keep, ascending; they include the answered ones.
+            items: Positions of the answered items, shape (n,).
+            scores: Scores on these items in [0, 1], shape (n,).
+        """
+        part = ScoreCurves(
+            np.vstack([self.slopes[:, kept], own[kept]]),
+            self.intercept[kept],
+            self.dispersion,
+            self.prior_sd,
+            (*self.free_sds, sd),
+        )
+        without, at = self.locate(items, scores), np.searchsorted(kept, items)
+        x, hessian = part._mode(np.append(without.mean, 0.0), at, scores)
+        covariance = np.asarray(np.linalg.inv(hessian), dtype=np.float64)
+        ratio = part._log_joint(x, at, scores) - self._log_joint(without.mean, items, scores)
+        ratio += 0.5 * (_log_det(covariance) - _log_det(without.covariance)) - math.log(sd)
+        located = Located(x, covariance, without.log_likelihood + ratio)
+        part._located[at.tobytes(), scores.tobytes()] = located
+        return part
+
     def expected(self, at: Located) -> FloatArray:
         """Expected score of every item, shape (n_items,)."""
         return _sigmoid(at.mean @ self.slopes + self.intercept)
@@ -153,10 +185,10 @@ class ScoreCurves:
 
     def _one_more(self, before: Located, items: IntArray, scores: FloatArray) -> Located:
         """Posterior mode after all these answers, from the mode before the last one."""
-        across, intercept = self.slopes[:, items], self.intercept[items]
         # Probability before the answer: the logistic's mean over the belief, by a probit's formula.
-        last = across[:, -1]
-        logit, moved = float(before.mean @ last + intercept[-1]), before.covariance @ last
+        last = self.slopes[:, items[-1]]
+        logit = float(before.mean @ last + self.intercept[items[-1]])
+        moved = before.covariance @ last
         doubt = float(last @ moved)
         foretold = float(expit(logit / math.sqrt(1.0 + math.pi / 8.0 * doubt)))
         foretold = min(max(foretold, _SURE), 1.0 - _SURE)
@@ -167,6 +199,18 @@ class ScoreCurves:
         off = (score - middle) / (self.dispersion + middle * (1.0 - middle) * doubt)
         farthest = _LONGEST_STEP / max(doubt, 1e-12)
         x = before.mean + min(max(off, -farthest), farthest) * moved
+        x, hessian = self._mode(x, items, scores)
+        return Located(
+            x,
+            np.asarray(np.linalg.inv(hessian), dtype=np.float64),
+            before.log_likelihood + likely / self.dispersion,
+        )
+
+    def _mode(
+        self, x: FloatArray, items: IntArray, scores: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Posterior mode by Newton's method from x, and the Hessian there, negated."""
+        across, intercept = self.slopes[:, items], self.intercept[items]
         hessian = np.empty((0, 0))
         for _ in range(_MAX_STEPS):
             expected = expit(x @ across + intercept)
@@ -178,11 +222,13 @@ class ScoreCurves:
             step = np.linalg.solve(hessian, gradient)
             longest = max(map(abs, (step @ across).tolist()))
             x = x + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
-        return Located(
-            x,
-            np.asarray(np.linalg.inv(hessian), dtype=np.float64),
-            before.log_likelihood + likely / self.dispersion,
-        )
+        return x, hessian
+
+    def _log_joint(self, x: FloatArray, items: IntArray, scores: FloatArray) -> float:
+        """Log density of the answers and of the abilities x, up to a constant of the prior."""
+        logits = x @ self.slopes[:, items] + self.intercept[items]
+        likelihood = float(scores @ logits - np.logaddexp(0.0, logits).sum())
+        return likelihood / self.dispersion - 0.5 * float(self.precision @ x**2)
 
     def doubt(self, at: Located, left: FloatArray, expected: FloatArray) -> float:
         """Variance of an expected score that the uncertainty of the abilities causes.
@@ -236,6 +282,10 @@ class ScoreCurves:
             np.matmul(turned_sum, turned, out=along[start : start + _BLOCK])
             np.einsum("kj,kj->j", turned, turned, out=lengths[start : start + _BLOCK])
         return along, lengths
+
+
+def _log_det(covariance: FloatArray) -> float:
+    return float(np.linalg.slogdet(covariance)[1])
 
 
 def _sigmoid(logits: FloatArray) -> FloatArray:

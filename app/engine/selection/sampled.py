@@ -179,7 +179,7 @@ class WantedOrSampled:
         if (
             not draws_of(state)
             or chance < LEAST_DOUBT
-            or chance < curves.doubt(curves.evidence(state.responses))
+            or chance < curves.doubt(curves.evidence(*answered(state.responses)))
             or self.estimator.estimate(state.responses).by_sample_alone
         ):
             return self.sampled.select(pool, state, rng)

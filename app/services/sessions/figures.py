@@ -106,7 +106,7 @@ def position_of(
         # The test predicts its score in another way, but the position needs score curves.
         weights = target_weights(version.bank, target or {WHOLE_BANK: 1.0}, version.tags)
         curves = learned.curves.towards(weights, version.active)
-        explanations = Explanations(curves, prior_doubt(learned.n_reference))
+        explanations = Explanations.of(curves, prior_doubt(learned.n_reference))
         predictor = ScoreEstimator(explanations, weights, version.active)
     if target is None or set(target) == {WHOLE_BANK}:
         shown = test.predict(state)
