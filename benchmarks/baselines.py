@@ -37,8 +37,8 @@ from app.engine.inference.comparison import (
 from app.engine.inference.diagnostics import residuals
 from app.engine.inference.gate import gate
 from app.engine.prediction.ability import Ability
-from app.engine.prediction.model_error import DEGREES
 from app.engine.simulation.simulate import take
+from app.services.results.measured import DEGREES
 
 #: Differences of releases, in tolerances.
 AT_THE_MARGIN = "worse by the tolerance"

@@ -13,8 +13,7 @@ bank.
 
 Per kind of pair, and as means over the matrices: coverage of the 95 % intervals, their mean width
 in logits, share of the pairs decided at 95 %, and share in the wrong order of all and of the
-decided pairs; by abilities as stated (`stated`), by the same errors around the estimates without
-bias (`unmoved`), with independent errors of the biases (`apart`), and by the model alone (`model`).
+decided pairs; by abilities as stated (`stated`), and by the model alone (`model`).
 A `ranking` decides by the answers alone, at any of its looks from 10 to 100 answers, and gives no
 interval. `placed` is `stated` if the answers placed every model.
 
@@ -98,14 +97,9 @@ def compared(first, second, evidence):
     found["placed"] = (told.lo, told.hi, sign)
     one, other = first.stated(), second.stated()
     gap = one.minus(other)
-    for way, middle, sd in (
-        ("unmoved", gap.estimate, np.hypot(one.sd, other.sd)),
-        ("apart", gap.middle, np.hypot(one.sd, other.sd)),
-        ("model", gap.estimate, np.hypot(first.se, second.se)),
-    ):
-        half = 1.959964 * sd
-        sign = int(np.sign(middle)) if abs(middle) > half else 0
-        found[way] = (middle - half, middle + half, sign)
+    middle, half = gap.estimate, 1.959964 * np.hypot(first.se, second.se)
+    sign = int(np.sign(middle)) if abs(middle) > half else 0
+    found["model"] = (middle - half, middle + half, sign)
     (pair,) = ranks_of([one, other], looks=[Look(evidence, LAST)]).pairs
     found["ranking"] = (np.nan, np.nan, (1 if pair.above == 0 else -1) if pair.decided else 0)
     return found

@@ -30,7 +30,8 @@ import numpy as np
 from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
-from app.calibration.pipeline.fit import decided, fit, prepared, records_of, tests_of, with_card
+from app.calibration.fit.held_out import held_out
+from app.calibration.pipeline.fit import decided, fit, prepared, records_of, with_card
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
@@ -63,7 +64,7 @@ def calibrated(known, model, *, card=True):
     learned = correction_in(found.knowledge)
     if not card and len(known) >= LEAST_EXAMINEES:
         plan = decided(matrix, plan)
-        learned = tests_of(records_of(matrix, plan, fitted, bank), matrix, plan).correction()
+        learned = held_out(records_of(matrix, plan, fitted, bank), seed=plan.seed).correction()
     kept = [int(item[1:]) for item in matrix.items]
     return bank, learned, curves_of(bank, found.knowledge), kept
 
@@ -79,7 +80,7 @@ def one_draw(known, tested, model):
     truth, _ = whole_bank_abilities(bank, tested)
     weights = np.full(bank.n_items, 1.0 / bank.n_items)
     level = learned
-    level = replace(level, theta=replace(level.theta, beyond=None))
+    level = replace(level, theta=replace(level.theta, reference=None))
     plain = Design.from_dict({"prediction": {"method": "p-irt"}})
     tests = {
         "default": Design.from_dict({"preset": "ability"}).build(

@@ -10,9 +10,9 @@ from app.calibration.multidimensional.score_curves import fit_curves, reference_
 from app.demo.bank import demo_bank
 from app.engine.knowledge import curves_to_dict
 from app.engine.prediction.correction import (
-    ExtrapolationAdjustment,
     IntervalCorrection,
     IntervalFactor,
+    ReferenceThetas,
 )
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.storage.database import Database
@@ -88,9 +88,14 @@ async def taught_by_weak_examinees(database: Database) -> None:
     scores = (rng.random((40, b.size)) < 1 / (1 + np.exp(b - theta))).astype(np.float64)
     population = reference_population(scores)
     learned = LearnedCurves(curves=fit_curves(scores), n_reference=80, population=population)
-    # Nothing is decided about members that cannot be placed.
-    beyond = ExtrapolationAdjustment(centre=0.0, spread=9.0, above=0.0, below=0.0, max_bias=2.0)
-    stretch = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    # So wide an interval decides nothing.
+    stretch = IntervalFactor(
+        answers=(1,),
+        factor=(30.0,),
+        usual=(1.0,),
+        power=0.0,
+        reference=ReferenceThetas(centre=0.0, spread=9.0),
+    )
     correction = IntervalCorrection(theta=stretch, n_examinees=40)
     knowledge = {
         "interval_correction": correction.to_dict(),

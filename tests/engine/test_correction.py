@@ -9,9 +9,9 @@ import pytest
 from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
 from app.engine.prediction.correction import (
-    ExtrapolationAdjustment,
     IntervalCorrection,
     IntervalFactor,
+    ReferenceThetas,
     correction_in,
 )
 from app.engine.prediction.learned_curves import Place, PopulationPosition
@@ -84,8 +84,13 @@ def test_an_invalid_correction_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_the_farther_of_theta_and_the_curves_position_sets_the_growth() -> None:
-    beyond = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.3, below=0.1)
-    stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
+    stretch = IntervalFactor(
+        answers=(5,),
+        factor=(1.5,),
+        usual=(1.0,),
+        power=0.0,
+        reference=ReferenceThetas(centre=0.0, spread=1.0),
+    )
 
     def factor(theta: float, standing: PopulationPosition, position: float) -> float:
         return stretch.at(5, 1.0, theta, Place(standing, False, position))
@@ -117,8 +122,8 @@ def test_an_interval_as_wide_as_after_fewer_answers_has_their_factor(
         answers=(10, 40, longest), factor=(0.9, 0.6, 0.2), usual=(1.0, 0.5, 0.25), power=0.0
     )
     assert stretch.at(answers, half) == pytest.approx(factor)
-    by_chosen = stretch.parts(answers, half, None, chosen=True)
-    assert by_chosen == pytest.approx((stretch.at(answers, 0.2), 0.0))
+    by_chosen = stretch.at(answers, half, chosen=True)
+    assert by_chosen == pytest.approx(stretch.at(answers, 0.2))
 
 
 def test_a_stored_correction_without_growth_is_read() -> None:
@@ -126,36 +131,32 @@ def test_a_stored_correction_without_growth_is_read() -> None:
     assert IntervalFactor.from_dict(document).at(5, 1.0, 9.0) == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize(
-    "change", [{"spread": 0.0}, {"above": -0.1}, {"bias_se_below": -0.1}, {"centre": math.nan}]
-)
-def test_invalid_growth_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(InvalidInputError, match="beyond the reference models"):
-        ExtrapolationAdjustment(
-            **{"centre": 0.0, "spread": 1.0, "above": 0.1, "below": 0.1, **change}
-        )
+def test_a_stored_correction_keeps_of_an_old_growth_the_reference_models_alone() -> None:
+    old = {"above": 0.9, "below": 0.1, "leaning_above": 3.0, "doubt_above": 2.0, "adrift": 4.0}
+    document = {"answers": [5], "factor": [1.5], "usual": [1.0], "power": 0.0}
+    beyond = {"centre": 0.0, "spread": 2.0}
+    read = IntervalFactor.from_dict({**document, "beyond": {**beyond, **old}})
+    assert read.to_dict() == {**document, "beyond": beyond}
+    assert read.at(5, 1.0, 6.0) == pytest.approx(1.5 * math.exp(0.2 * 2.0))
+
+
+@pytest.mark.parametrize("change", [{"spread": 0.0}, {"spread": math.inf}, {"centre": math.nan}])
+def test_thetas_of_reference_models_that_are_no_distribution_are_refused(
+    change: dict[str, float],
+) -> None:
+    with pytest.raises(InvalidInputError, match="thetas of reference models"):
+        ReferenceThetas(**{"centre": 0.0, "spread": 1.0, **change})
 
 
 @pytest.mark.parametrize("power", [-0.6, 0.0, 0.4])
 @pytest.mark.parametrize("factors", [(1.2, 2.0), (0.5, 0.8)])
 def test_a_factor_follows_its_formula(power: float, factors: tuple[float, float]) -> None:
-    beyond = ExtrapolationAdjustment(
-        centre=0.5,
-        spread=0.8,
-        above=0.2,
-        below=0.3,
-        bias_above=0.1,
-        bias_below=-0.2,
-        bias_se_above=0.05,
-        bias_se_below=0.15,
-        max_bias=0.4,
-    )
     stretch = IntervalFactor(
         answers=(10, 40),
         factor=factors,
         usual=(0.8, 0.3),
         power=power,
-        beyond=beyond,
+        reference=ReferenceThetas(centre=0.5, spread=0.8),
     )
     assert stretch.at(20, math.inf) == 1.0
     assert stretch.at(20, 1e-300) == stretch.at(20, 1e-9) > 0
@@ -169,12 +170,7 @@ def test_a_factor_follows_its_formula(power: float, factors: tuple[float, float]
             if ratio > 1 and power < 0:  # only errors that add in squares shrink a factor
                 of_known = (1 + (factor**2 - 1) / ratio**2) ** 0.5 if factor > 1 else factor
             assert stretch.at(answers, half) == pytest.approx(of_known)
-            for theta, grows, bias, bias_se in ((-1.5, 0.3, -0.2, 0.15), (2.7, 0.2, 0.1, 0.05)):
+            for theta in (-1.5, 2.7):
                 far = abs(theta - 0.5) / 0.8 - 1
-                open_place = Place(PopulationPosition.UNKNOWN, True, 0.0)
-                for place, max_bias in ((None, 0.0), (open_place, 0.4)):
-                    seen = math.hypot(of_known * np.exp(grows * far), max_bias * 0.8 / half)
-                    unsure = 1.959964 * bias_se * far * 0.8 / half
-                    told = stretch.parts(answers, half, theta, place)
-                    assert told == pytest.approx((seen, unsure))
-                assert stretch.bias_at(theta) == pytest.approx(bias * far * 0.8)
+                told = stretch.at(answers, half, theta)
+                assert told == pytest.approx(of_known * np.exp(0.2 * far))

@@ -7,12 +7,9 @@ import pytest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.prediction.correction import IntervalCorrection
-from app.engine.prediction.learned_curves import UNPLACED, Place
-from app.engine.prediction.model_error import Seen, bias_of, growth_of
+from app.engine.prediction.correction import IntervalCorrection, ReferenceThetas
 from app.engine.simulation.learning import (
     Glimpse,
-    Shifted,
     glimpses,
     learn_correction,
     learn_intervals,
@@ -20,7 +17,6 @@ from app.engine.simulation.learning import (
 from app.engine.simulation.simulate import Taken, draw_scores, simulate, summarise
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
-from tests.values import not_none
 
 Thirty = tuple[list[Glimpse], FloatArray]
 BANK = clean_bank(1, 120)
@@ -101,7 +97,6 @@ def test_intervals_hold_where_a_design_ends_its_own_tests() -> None:
     plain, held = (learn_intervals(seen, given, thetas) for given in ([], ends))
     ratio = np.array(held.theta.factor) / plain.theta.factor
     assert ratio == pytest.approx(ratio[0])
-    assert not_none(plain.theta.beyond).max_bias == 0.0  # no examinee was shifted
     told = [(held.of_estimate(one.estimate, one.state.n_scored), one.theta) for one in ends]
     inside = [one.lo <= theta <= one.hi for one, theta in told]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
@@ -143,14 +138,9 @@ def test_a_test_that_asks_everything_is_learned_from_at_its_end() -> None:
 
 def test_an_interval_needs_the_distance_on_the_side_where_the_truth_lies(thirty: Thirty) -> None:
     told = replace(thirty[0][0].estimate, theta=1.0, lo=0.8, hi=1.4)
-    for theta, bias, needed in (
-        (1.6, 0.0, 1.5),
-        (0.5, 0.0, 2.5),
-        (1.6, 0.2, 2.0),
-        (1.0, -0.1, 0.5),
-    ):
+    for theta, needed in ((1.6, 1.5), (0.5, 2.5), (1.0, 0.0)):
         one = replace(thirty[0][0], theta=theta, estimate=told)
-        assert one.needed(bias) == pytest.approx(needed)
+        assert one.needed == pytest.approx(needed)
         assert one.half == pytest.approx(0.3)
 
 
@@ -188,121 +178,13 @@ def test_twenty_examinees_teach_an_interval_and_fewer_do_not(thirty: Thirty) -> 
         learn_correction(nineteen)
 
 
-def test_bias_beyond_the_reference_models_moves_their_intervals(
-    thirty: tuple[list[Glimpse], FloatArray],
+def test_growth_leaves_95_of_100_examinees_like_the_reference_models_inside(
+    thirty: Thirty,
 ) -> None:
     seen, references = thirty
-    spread = float(references.std())
-    # Examinees 3 sd above all reference models are truly 1 sd higher than estimated.
-    off = [replace(one, theta=one.theta + spread) for one in seen]
-    shifted = [Shifted(seen=off, known=references - 3.0 * spread)]
-    alike = [Shifted(seen=seen, known=references - 3.0 * spread)]
-    learned, fair = (
-        learn_correction(seen, known=references, shifted=one) for one in (shifted, alike)
-    )
-    beyond, none = not_none(learned.theta.beyond), not_none(fair.theta.beyond)
-    assert -0.6 < beyond.bias_above < -0.3
-    assert abs(none.bias_above) < 0.1
-    unseen = not_none(learn_correction(seen, known=references).theta.beyond)
-    assert (unseen.bias_above, unseen.bias_se_above) == (0.0, 0.0)
-    assert unseen.above > none.above  # no model beyond was held out: keeps its margin
-    # Knowing the bias is no reason for much wider intervals.
-    assert beyond.above < none.above + 0.1
-
-
-def test_growth_and_bias_are_those_of_the_standardised_errors(thirty: Thirty) -> None:
-    seen, references = thirty
-    centre, spread = float(references.mean()), float(references.std())
-    off = [replace(one, theta=one.theta + spread) for one in seen]
-    groups = [(seen, centre), (off, centre - 3.0 * spread)]
-    shifted = [Shifted(seen=off, known=references - 3.0 * spread)]
-    plain = learn_correction(seen).theta  # without growth
-    learned = learn_correction(seen, known=references, shifted=shifted).theta
-    lengths = sorted({one.answers for one in seen})
-
-    def errors(slopes: dict[bool, float], ses: dict[bool, float]) -> list[Seen]:
-        found = []
-        for tests, middle in groups:
-            for length in lengths:
-                rows = []
-                for one in (test for test in tests if test.answers == length):
-                    at = (one.estimate.theta - middle) / spread
-                    far = min(max(abs(at) - 1.0, 0.0), 6.0)
-                    half = one.half * plain.at(length, one.half)
-                    se = np.hypot(half / 1.959964, ses[at > 0] * far * spread)
-                    error = one.estimate.theta - slopes[at > 0] * far * spread - one.theta
-                    rows.append((error / spread, se / spread, at))
-                found.append(Seen(*np.array(rows).T))
-        return found
-
-    nothing = {True: 0.0, False: 0.0}
-    bias = {side: bias_of(errors(nothing, nothing), len(lengths), above=side) for side in nothing}
-    slopes, ses = (
-        {side: getattr(one, name) for side, one in bias.items()} for name in ("value", "sd")
-    )
-    above, below = growth_of(errors(slopes, ses), len(lengths))
-    beyond = not_none(learned.beyond)
-    assert (beyond.bias_above, beyond.bias_below) == pytest.approx((slopes[True], slopes[False]))
-    assert (beyond.bias_se_above, beyond.bias_se_below) == pytest.approx((ses[True], ses[False]))
-    assert (beyond.above, beyond.below) == pytest.approx((above.value, below.value))
-    # Of examinees like the reference models 95 % are inside again, in spite of the growth.
-    ratios = []
-    for one in seen:
-        factor, bias_se = learned.parts(one.answers, one.half, one.estimate.theta)
-        needed = one.needed(learned.bias_at(one.estimate.theta))
-        ratios.append(max(max(needed**2 - bias_se**2, 0.0) ** 0.5, 0.05) / factor)
+    learned = learn_correction(seen, known=references).theta
+    assert learned.reference == ReferenceThetas.of(references)
+    factors = [learned.at(one.answers, one.half, one.estimate.theta, chosen=True) for one in seen]
+    ratios = [max(one.needed, 0.05) / factor for one, factor in zip(seen, factors, strict=True)]
     exact = 1e-5 if learned.power >= 0.0 else 0.01
     assert np.quantile(ratios, 0.95, method="weibull") == pytest.approx(1.0, abs=exact)
-
-
-def test_without_models_beyond_the_bias_stays_unknown() -> None:
-    within = Seen(error=np.ones(3), sd=np.ones(3), position=np.zeros(3))
-    assert bias_of([], 1, above=True) == bias_of([within], 1, above=True)
-    assert bias_of([], 1, above=True).value == 0.0
-    assert bias_of([], 1, above=True).sd > 0.0
-
-
-def test_errors_of_unplaced_examinees_widen_only_their_intervals(
-    thirty: tuple[list[Glimpse], FloatArray],
-) -> None:
-    seen, references = thirty
-    # They err by twice the usual, though theta lies among the reference models.
-    off = [replace(one, theta=one.estimate.theta + 4.0 * one.estimate.se) for one in seen]
-    alike = [one for one in off if abs(one.estimate.theta - references.mean()) < references.std()]
-    open_ = [replace(one, place=UNPLACED) for one in alike]
-
-    def learned(tests: list[Glimpse]) -> IntervalCorrection:
-        return learn_correction(
-            seen, known=references, shifted=[Shifted(seen=tests, known=references)]
-        )
-
-    placed, unplaced = learned(alike), learned(open_)
-    assert not_none(placed.theta.beyond).max_bias == 0.0
-    assert replace(unplaced.theta, beyond=placed.theta.beyond) == placed.theta
-    spread = not_none(unplaced.theta.beyond).spread
-    lacking = []
-    for one in open_:
-        factor = unplaced.theta.at(one.answers, one.half, one.estimate.theta)
-        lacking.append(one.half * max(one.needed() ** 2 - factor**2, 0.0) ** 0.5 / spread)
-    assert not_none(unplaced.theta.beyond).max_bias == pytest.approx(
-        np.quantile(lacking, 0.95, method="weibull")
-    )
-    # The largest error of any hold-out counts, however many other models were placed well.
-    fair = replace(seen[0], place=UNPLACED)
-    both = learn_correction(
-        seen,
-        known=references,
-        shifted=[Shifted(seen=one, known=references) for one in (open_, [fair] * 1000)],
-    )
-    largest = not_none(unplaced.theta.beyond).max_bias
-    assert not_none(both.theta.beyond).max_bias > 0.5 * largest
-
-    def held(place: Place | None) -> float:
-        found = 0
-        for one in open_:
-            told = unplaced.of_estimate(one.estimate, one.state.n_scored, place)
-            found += told.lo <= one.theta <= told.hi
-        return found / len(open_)
-
-    assert held(None) < 0.8
-    assert held(UNPLACED) >= 0.94

@@ -1,5 +1,6 @@
 """Placing: whether answers show which reference models an examinee is like."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +13,9 @@ from app.engine.design.design import Design
 from app.engine.estimation.estimators import GridEstimator
 from app.engine.information_index import index_of
 from app.engine.prediction.correction import (
-    ExtrapolationAdjustment,
     IntervalCorrection,
     IntervalFactor,
+    ReferenceThetas,
 )
 from app.engine.prediction.learned_curves import (
     Extrapolation,
@@ -91,15 +92,20 @@ def test_answers_about_something_else_leave_it_open(general: float, other: float
 
 def test_an_unplaced_examinee_has_a_wider_interval_and_a_longer_test() -> None:
     bank = clean_bank(2, N_ITEMS)
-    beyond = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=9.0)
-    stretch = IntervalFactor(answers=(5,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    stretch = IntervalFactor(
+        answers=(5,),
+        factor=(1.0,),
+        usual=(1.0,),
+        power=0.0,
+        reference=ReferenceThetas(centre=0.0, spread=1.0),
+    )
     learned = IntervalCorrection(theta=stretch, n_examinees=40)
     design = Design.from_dict(
-        {"stopping": {"se": None, "min_items": 5, "cut_score": {"theta": -1.0}}}
+        {"stopping": {"se": None, "min_items": 5, "cut_score": {"theta": -0.32}}}
     )
 
-    def ends(slopes: tuple[float, float]) -> tuple[bool, float]:
-        """Return whether a test of right answers ends, and the width of theta's interval."""
+    def ends(slopes: tuple[float, float]) -> tuple[bool, float, float]:
+        """Return whether a test ends, the width of theta's interval, and the curves' position."""
         known = LearnedCurves(curves=curves(slopes), n_reference=80, population=POPULATION)
         test = design.build(bank, correction=learned, curves=known)
         state: CatState = test.start()
@@ -108,12 +114,14 @@ def test_an_unplaced_examinee_has_a_wider_interval_and_a_longer_test() -> None:
             state = test.tell(state.with_pending(answer.item), answer)
         told = test.estimate(state)
         now = Situation(replace(state, pending=()), test.pool)
-        return test.stopping.check(now) is not None, told.hi - told.lo
+        position = not_none(known.place(state.responses)).position
+        return test.stopping.check(now) is not None, told.hi - told.lo, position
 
-    (placed, width), (open_, wider) = ends(ABOUT_IT), ends(ABOUT_ANOTHER)
+    (placed, width, _), (open_, wider, position) = ends(ABOUT_IT), ends(ABOUT_ANOTHER)
     assert placed
-    assert not open_
-    assert wider == pytest.approx(np.hypot(width, 2 * 9.0))  # the reported interval decides
+    assert not open_  # the reported interval decides
+    # The examinee may be one standard deviation farther from the mean than its position.
+    assert wider == pytest.approx(width * math.exp(0.2 * position))
 
 
 @pytest.mark.parametrize(("slopes", "samples"), [(ABOUT_IT, 0), (ABOUT_ANOTHER, 24)])

@@ -299,7 +299,7 @@ def test_the_boundary_of_futility_is_where_the_last_look_decides(
     share = 1.0 if once or max_items == 10 else 0.8
     for z, decided in ((needed - 1e-6, False), (needed + 1e-6, True)):
         # Three examinees with one pair near the boundary, the first that Holm's procedure tests.
-        stated = [Stated(theta=z * at, middle=z * at, own=0.5**0.5) for at in (0.0, 0.5, 1.0)]
+        stated = [Stated(theta=z * at, sd=0.5**0.5) for at in (0.0, 0.5, 1.0)]
         ranks = ranks_of(
             stated, looks=[Look(stated, share)], confidence=0.9, holm=holm, either_way=once
         )
@@ -319,9 +319,9 @@ def test_a_pairs_chance_is_its_predictive_power() -> None:
     # With all 40 answers the error is that of as many answers of the same information.
     share = 15 / 40
     draws = np.random.default_rng(1).normal(size=(2, 400_000))
-    truth = gap.middle + gap.sd * draws[0]  # under a flat prior
+    truth = gap.estimate + gap.sd * draws[0]  # under a flat prior
     further = truth + gap.sd * np.sqrt(share / (1 - share)) * draws[1]
-    final = share * gap.middle + (1 - share) * further
+    final = share * gap.estimate + (1 - share) * further
     decided = np.abs(final) / (gap.sd * share**0.5) > rank._boundary()
     assert [member.n_scored for member in state.members] == [15, 15]
     assert 0.02 < decided.mean() < 0.98

@@ -20,8 +20,8 @@ measures = st.lists(
 
 
 def ranks_of(thetas: Sequence[float], ses: Sequence[float], **how: Any) -> Ranks:
-    """Return the ranks of examinees without bias."""
-    stated = [Stated(theta=t, middle=t, own=se) for t, se in zip(thetas, ses, strict=True)]
+    """Return the ranks of examinees with these standard errors."""
+    stated = [Stated(theta=t, sd=se) for t, se in zip(thetas, ses, strict=True)]
     return ranks_of_abilities(stated, **how)
 
 
@@ -72,7 +72,7 @@ def test_holm_and_a_share_of_the_error_never_decide_more(
     measured: list[tuple[float, float]],
 ) -> None:
     thetas, ses = zip(*measured, strict=True)
-    shared = [Look([Stated(theta=t, middle=t, own=se) for t, se in measured], 0.2)]
+    shared = [Look([Stated(theta=t, sd=se) for t, se in measured], 0.2)]
 
     def decided(**how: Any) -> set[tuple[int, int]]:
         pairs = ranks_of(thetas, ses, **how).pairs
@@ -84,7 +84,7 @@ def test_holm_and_a_share_of_the_error_never_decide_more(
 
 def test_a_pair_has_the_p_value_of_its_best_look() -> None:
     def known(theta: float) -> Stated:
-        return Stated(theta=theta, middle=theta, own=math.sqrt(0.5))
+        return Stated(theta=theta, sd=math.sqrt(0.5))
 
     # Differences of 2 and 3 standard errors; no pair has reached the third look.
     looks = [

@@ -16,9 +16,9 @@ from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.parts import BudgetDesign
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.engine.prediction.correction import (
-    ExtrapolationAdjustment,
     IntervalCorrection,
     IntervalFactor,
+    ReferenceThetas,
 )
 from app.engine.state import Response, Usage
 from app.errors import InvalidInputError
@@ -476,8 +476,8 @@ async def test_of_several_abilities_the_main_one_is_reachable(services: Services
     assert errors[theta] == min(errors.values())
 
 
-BEYOND = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=3.0)
-STRETCH = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
+REFERENCE = ReferenceThetas(centre=0.0, spread=1.0)
+STRETCH = IntervalFactor(answers=(1,), factor=(3.0,), usual=(1.0,), power=0.0, reference=REFERENCE)
 LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
 
 

@@ -1,8 +1,7 @@
 """Cross-validation: tests of held-out examinees, from which interval widths are learned.
 
 For each fold the bank is calibrated from the other examinees. The held-out examinees are tested on
-it, with answers from their records. Tests of the strongest and the weakest examinees, on banks
-calibrated without them, show how much intervals must grow beyond the reference models.
+it, with answers from their records.
 
 Twenty examinees are the fewest that have a 95 % quantile. With fewer, the model's own intervals
 remain uncorrected.
@@ -13,17 +12,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.calibration.matrix import evenly
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
-from app.engine.prediction.learned_curves import UNPLACED, LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.simulation.learning import (
     LEAST_EXAMINEES,
     Glimpse,
-    Shifted,
     glimpses,
     learn_correction,
 )
@@ -46,8 +43,6 @@ LENGTHS = (8, 16, 32, 64)
 FOLDS, MOST_EXAMINEES = 5, 300
 #: The same limit with several abilities, whose tests take about three times as long.
 MOST_OF_SEVERAL = 150
-#: Limits of hold-outs unlike the rest: tested examinees, calibrated ones, thetas of the latter.
-_MOST_SHIFTED, _MOST_KNOWN, _MOST_LOCATED = 20, 1000, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,12 +110,10 @@ class HeldOut:
     Attributes:
         folds: Folds of randomly held-out examinees, who resemble the reference models.
         known: Thetas of these examinees, shape (n_known,); None with several abilities.
-        beyond: Tests of held-out examinees who differ from those that were calibrated from.
     """
 
     folds: tuple[Fold, ...]
     known: FloatArray | None = None
-    beyond: tuple[Shifted, ...] = ()
 
     @property
     def n_examinees(self) -> int:
@@ -140,18 +133,14 @@ class HeldOut:
         return learn_correction(
             of([one for fold in self.folds for one in fold.seen]),
             known=self.known,
-            shifted=[replace(one, seen=of(one.seen)) for one in self.beyond],
         )
 
 
-def held_out(
-    records: Records, *, shifted: Sequence[tuple[IntArray, IntArray]] = (), seed: int = 0
-) -> HeldOut:
+def held_out(records: Records, *, seed: int = 0) -> HeldOut:
     """Test examinees on banks that were calibrated without them.
 
     Args:
         records: The examinees, and how to calibrate from some of them.
-        shifted: With one ability: pairs of positions, calibrated from and tested on that bank.
         seed: Random seed.
 
     Raises:
@@ -164,7 +153,6 @@ def held_out(
         )
     order = np.random.default_rng(seed).permutation(n)
     folds: list[Fold] = []
-    number_of: dict[int, int] = {}
     n_tested = 0
     for number in range(FOLDS):
         left_out = np.sort(order[number::FOLDS])
@@ -172,7 +160,6 @@ def held_out(
         most = MOST_EXAMINEES if blind.bank.abilities is None else MOST_OF_SEVERAL
         tested = left_out[: most - n_tested]
         folds.append(_fold(blind, records.scores_of(tested), n_tested, seed))
-        number_of |= {row: n_tested + i for i, row in enumerate(tested.tolist())}
         n_tested += len(tested)
         if n_tested >= most:
             break
@@ -181,9 +168,6 @@ def held_out(
     return HeldOut(
         folds=tuple(folds),
         known=np.concatenate([fold.thetas for fold in folds]),
-        beyond=tuple(
-            _shifted(known, tested, records, number_of, seed) for known, tested in shifted
-        ),
     )
 
 
@@ -208,28 +192,6 @@ def tests_on_the_way(blind: Blind, scores: FloatArray, seed: int) -> list[Glimps
         test = _TELLS_LEAST.open_ended(lengths_on(bank)[-1]).build(bank, targets=blind.targets)
     thetas, _ = whole_bank_abilities(bank, scores)
     return glimpses(test, scores, thetas, range(len(scores)), seed=seed)
-
-
-def _shifted(
-    known: IntArray, tested: IntArray, records: Records, number_of: Mapping[int, int], seed: int
-) -> Shifted:
-    """Tests of held-out examinees who differ from the rest, with their numbers in the folds."""
-    known, tested = np.sort(evenly(known, _MOST_KNOWN)), np.sort(evenly(tested, _MOST_SHIFTED))
-    blind = records.with_curves(known)
-    scores = records.scores_of(tested)
-    numbers = [number_of.get(row, row) for row in tested.tolist()]
-    located = records.scores_of(np.sort(evenly(known, _MOST_LOCATED)))
-    return Shifted(
-        seen=[
-            replace(
-                one,
-                row=numbers[one.row],
-                place=(blind.curves and blind.curves.place(one.state.responses)) or UNPLACED,
-            )
-            for one in tests_on_the_way(blind, scores, seed)
-        ],
-        known=whole_bank_abilities(blind.bank, located)[0],
-    )
 
 
 def lengths_on(bank: ItemBank) -> list[int]:

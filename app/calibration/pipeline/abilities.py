@@ -40,7 +40,7 @@ from app.engine.knowledge import (
     curves_to_dict,
     prediction_to_dict,
 )
-from app.engine.models.base import BoolArray, FloatArray, IntArray
+from app.engine.models.base import BoolArray, FloatArray
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.responses import ResponseTable
@@ -200,10 +200,6 @@ class AbilitiesCalibrator(BinaryCalibrator):
     @override
     def curves(self, matrix: ScoreMatrix, plan: CalibrationPlan) -> dict[str, Any]:
         return {}
-
-    @override
-    def shifted(self, matrix: ScoreMatrix) -> list[tuple[IntArray, IntArray]]:
-        return []
 
     def _settings(self, plan: CalibrationPlan) -> MultidimensionalSettings:
         return MultidimensionalSettings(

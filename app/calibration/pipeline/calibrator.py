@@ -12,13 +12,13 @@ from typing_extensions import override
 from app.calibration.filters import Filtered, filter_items
 from app.calibration.fit.goodness import Goodness
 from app.calibration.fit.held_out import Blind
-from app.calibration.matrix import ScoreMatrix, split_by_strength
-from app.calibration.multidimensional.score_curves import learn_curves, strongest_first
-from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.multidimensional.score_curves import learn_curves
+from app.calibration.multidimensional.score_model import LEAST_ANSWERED
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.knowledge import CURVES, curves_to_dict
-from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
+from app.engine.models.base import BoolArray, FloatArray, ItemParameters
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import AnswerTable, ResponseTable
@@ -133,16 +133,6 @@ class Calibrator(ABC, Generic[Matrix]):
         if not len(whole):
             return None
         return learn_curves(whole, np.random.default_rng(plan.seed))
-
-    def shifted(self, matrix: Matrix) -> list[tuple[IntArray, IntArray]]:
-        """The strongest and the weakest examinees, to be tested on banks calibrated without them.
-
-        With several abilities there are none: theta is not tested so.
-        """
-        if matrix.n_examinees < LEAST_EXAMINEES:
-            return []
-        found = split_by_strength(strongest_first(matrix.answers()))
-        return [(held.known, held.tested) for held in found]
 
 
 class BinaryCalibrator(Calibrator[ScoreMatrix]):

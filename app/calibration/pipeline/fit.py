@@ -10,7 +10,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from app.calibration.filters import Filtered
-from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
+from app.calibration.fit.held_out import Blind, Records, held_out
 from app.calibration.fit.report_card import report_card
 from app.calibration.fit.shifts import Shift, ShiftPlan, by_family, by_strength, tried
 from app.calibration.logistic.curves import Family
@@ -108,7 +108,7 @@ def with_card(
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
     records = records_of(matrix, plan, fitted, bank)
     try:
-        held = tests_of(records, matrix, plan)
+        held = held_out(records, seed=plan.seed)
         # Intervals, which are too narrow without correction, need fewer examinees than a card.
         knowledge["interval_correction"] = held.correction().to_dict()
         card = report_card(held, plan.seed)
@@ -146,18 +146,6 @@ def records_of(
         ),
         n_examinees=matrix.n_examinees,
     )
-
-
-def tests_of(
-    records: Records, matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan
-) -> HeldOut:
-    """Tests of examinees held out of a calibration, from which intervals are learned.
-
-    Raises:
-        InvalidInputError: Fewer than 20 examinees.
-    """
-    shifted = CALIBRATORS[plan.model].shifted(matrix)
-    return held_out(records, shifted=shifted, seed=plan.seed)
 
 
 def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:

@@ -3,7 +3,7 @@
 There are three comparisons. `paired` takes the mean difference of the scores on the items that both
 answered. The items' difficulties cancel out, so it needs no response model. `of_scores` takes the
 difference of two scores on one bank, each with its interval. `of_abilities` takes the difference of
-two abilities on one scale, corrected for their bias and with their stated errors.
+two abilities on one scale, with their stated errors.
 
 Sources: Agresti and Min (2005), Statistics in Medicine 24 (interval of paired proportions); Miller
 (2024), arXiv 2411.00640 (paired and clustered errors for evaluations of language models); Kish
@@ -55,8 +55,7 @@ class Difference:
 
     Attributes:
         delta: The difference; for abilities, the difference of the estimates.
-        se: Standard error of the difference, after a correction of any bias; `None` if the items
-            show no spread to estimate it from.
+        se: Standard error of the difference; `None` if the items show no spread.
         lo: Lower end of the interval at the requested confidence; `None` if `se` is.
         hi: Upper end of the interval; `None` if `se` is.
         p_value: Two-sided p-value of the hypothesis that there is no difference.
@@ -234,9 +233,7 @@ def of_abilities(
 ) -> Difference:
     """Difference of two abilities on one scale, measured independently of each other.
 
-    The interval is centred at the difference after bias correction. Like the interval of an
-    ability, it is extended to hold the difference of the estimates. The number of further items
-    assumes that they are as informative as the items so far.
+    The number of further items assumes that they are as informative as the items so far.
 
     Args:
         first: Ability of the first examinee.
@@ -250,8 +247,7 @@ def of_abilities(
     if not (math.isfinite(gap.sd) and gap.sd > 0 and math.isfinite(gap.estimate)):
         return _without_error(gap.estimate, 1.0, "z", None, Verdict.UNDECIDED)
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
-    # If the two differences have opposite signs, the interval holds 0 at any confidence.
-    distance = abs(gap.middle) if gap.estimate * gap.middle > 0 else 0.0
+    distance = abs(gap.estimate)
     p_value = math.erfc(distance / gap.sd / math.sqrt(2))
     verdict = _verdict(gap.estimate, p_value, confidence)
     more: int | None = 0
@@ -261,8 +257,8 @@ def of_abilities(
     return Difference(
         delta=gap.estimate,
         se=gap.sd,
-        lo=min(gap.middle - level * gap.sd, gap.estimate),
-        hi=max(gap.middle + level * gap.sd, gap.estimate),
+        lo=gap.estimate - level * gap.sd,
+        hi=gap.estimate + level * gap.sd,
         p_value=p_value,
         test="z",
         power=_NORMAL.cdf(distance / gap.sd - level),
@@ -279,7 +275,7 @@ def abilities_above(abilities: Sequence[Stated], *, confidence: float = 0.95) ->
         for column, second in enumerate(abilities):
             if first.theta > second.theta:
                 gap = first.minus(second)
-                is_above[row, column] = gap.middle >= level * gap.sd > 0.0
+                is_above[row, column] = gap.estimate >= level * gap.sd > 0.0
     return is_above
 
 

@@ -1,23 +1,22 @@
 """Correction that makes theta's intervals hold, learned from tests of other examinees.
 
-A factor on both halves of an interval depends on the number of answers and on its width. A second
-factor grows with the distance beyond the reference models. Where estimates are biased there, the
-interval is extended by the bias. `app.engine.simulation.learning` learns the correction;
+A factor on both halves of an interval depends on the number of answers and on its width. Beyond the
+reference models it grows with the distance. `app.engine.simulation.learning` learns the correction;
 docs/concepts.md, "Intervals that hold", has its assumptions. The true theta is the weighted
 likelihood estimate from the examinee's answers to the whole bank.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from app.engine.bank import FloatArray
-from app.engine.prediction.learned_curves import LearnedCurves, Place, PopulationPosition
-from app.engine.prediction.model_error import distance
-from app.engine.state import Z_95, CatState, Estimate
+from app.engine.prediction.extrapolation import growth
+from app.engine.prediction.learned_curves import OPEN, LearnedCurves, Place, PopulationPosition
+from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
 #: Length of the tests that a correction is learned from; a longer test takes the last factor, which
@@ -32,98 +31,47 @@ WIDEST = 1.5
 _ENDS_OF_SCALE = 1.25
 _LEAST_SPREAD = 0.1  # of thetas, logits, where all examinees are alike
 
-
-#: Names of `ExtrapolationAdjustment`'s fields in stored knowledge, where they differ.
-_STORED = {
-    "bias_above": "leaning_above",
-    "bias_below": "leaning_below",
-    "bias_se_above": "doubt_above",
-    "bias_se_below": "doubt_below",
-    "max_bias": "adrift",
-}
 #: Fields of `IntervalFactor` with a value at each knot.
 _LISTS = ("answers", "factor", "usual")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtrapolationAdjustment:
-    """Bias and wider intervals of examinees stronger or weaker than the calibration sample.
-
-    Growth and bias are per standard deviation of the sample that an examinee is farther than one
-    standard deviation from the sample's mean.
+class ReferenceThetas:
+    """Distribution of the reference models' thetas.
 
     Attributes:
-        centre: Mean theta of the sample.
-        spread: Standard deviation of its thetas, above 0.
-        above: Logarithm of the factor on intervals of stronger examinees.
-        below: The same for weaker ones.
-        bias_above: How much theta is estimated too high, in standard deviations of the sample.
-        bias_below: The same for weaker ones; below 0 theta is estimated too low.
-        bias_se_above: Standard error of `bias_above`.
-        bias_se_below: Of `bias_below`.
-        max_bias: How far theta may be off for 95 of 100 examinees whose position in the sample is
-            unknown; in standard deviations of the sample.
+        centre: Mean, logits.
+        spread: Standard deviation, above 0.
     """
 
     centre: float
     spread: float
-    above: float
-    below: float
-    bias_above: float = 0.0
-    bias_below: float = 0.0
-    bias_se_above: float = 0.0
-    bias_se_below: float = 0.0
-    max_bias: float = 0.0
 
     def __post_init__(self) -> None:
-        least = min(self.above, self.below, self.bias_se_above, self.bias_se_below, self.max_bias)
-        if not (all(map(math.isfinite, astuple(self))) and self.spread > 0.0 and least >= 0.0):
+        if not (math.isfinite(self.centre) and 0.0 < self.spread < math.inf):
             raise InvalidInputError(
-                "An adjustment beyond the reference models takes finite numbers, a spread above 0, "
-                f"growth and standard errors from 0 on, got {self}."
+                "The thetas of reference models have a finite mean and a standard deviation above "
+                f"0, got {self.centre!r} and {self.spread!r}."
             )
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, float]) -> "ExtrapolationAdjustment":
-        """Inverse of `to_dict`."""
-        return cls(**{one.name: document[_STORED.get(one.name, one.name)] for one in fields(cls)})
-
-    def to_dict(self) -> dict[str, float]:
-        """JSON-able."""
-        return {_STORED.get(name, name): value for name, value in asdict(self).items()}
-
-    @classmethod
-    def of(cls, thetas: FloatArray) -> "ExtrapolationAdjustment":
-        """Adjustment without growth or bias for a sample of thetas, shape (n_examinees,)."""
+    def of(cls, thetas: FloatArray) -> "ReferenceThetas":
+        """Distribution of a sample of thetas, shape (n_examinees,)."""
         spread = max(float(thetas.std()), _LEAST_SPREAD)
-        return cls(centre=float(thetas.mean()), spread=spread, above=0.0, below=0.0)
+        return cls(centre=float(thetas.mean()), spread=spread)
 
-    def position(self, theta: float, place: Place | None = None) -> float:
-        """Position in standard deviations of the reference models from their mean.
+    def farthest(self, theta: float, place: Place | None = None) -> float:
+        """How far an examinee may be from the mean, in standard deviations of the reference models.
 
-        It comes from theta, or from the score curves where they place the examinee farther out and
-        beyond all reference models: a test for theta asks items that are steep within their range,
-        and its theta may stop there.
+        It is the farther of theta and of the position by the score curves, where these place the
+        examinee beyond all reference models: a test for theta asks items that are steep within
+        their range, and its theta may stop there. An open place may be one more standard deviation
+        farther.
         """
-        by_theta = (theta - self.centre) / self.spread
-        if place is None:
+        by_theta = abs(theta - self.centre) / self.spread
+        if place is None or place.standing is PopulationPosition.WITHIN:
             return by_theta
-        if place.standing is PopulationPosition.ABOVE:
-            return max(by_theta, place.position)
-        if place.standing is PopulationPosition.BELOW:
-            return min(by_theta, place.position)
-        return by_theta
-
-    def at(self, position: float) -> float:
-        """Factor, at least 1, on the interval of an examinee at that position."""
-        return math.exp((self.above if position > 0.0 else self.below) * distance(position))
-
-    def bias_at(self, position: float) -> tuple[float, float]:
-        """Bias of theta (above 0: too high) at that position, and its standard error, logits."""
-        far = distance(position) * self.spread
-        if position > 0.0:
-            return self.bias_above * far, self.bias_se_above * far
-        return self.bias_below * far, self.bias_se_below * far
+        return max(by_theta, abs(place.position) + (OPEN if place.is_open else 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +84,9 @@ class IntervalFactor:
     log n.
 
     A power below 0 would shrink the factor of an interval wider than usual. Such an interval gets
-    `factor(n)` instead, which lets the model's error grow with h. Where the adjustment beyond the
-    reference models was learned and `factor(n)` is above 1, the model's error is as large as at the
-    usual width, independent of the error that h states, and adds in squares: the factor is
+    `factor(n)` instead, which lets the model's error grow with h. Where the thetas of the reference
+    models are known and `factor(n)` is above 1, the model's error is as large as at the usual
+    width, independent of the error that h states, and adds in squares: the factor is
     `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`.
 
     The factors come from tests that ask the most informative items first. As these run out, the
@@ -158,7 +106,7 @@ class IntervalFactor:
         factor: Factors at the knots, for an interval of usual width.
         usual: Usual half width at the knots.
         power: Exponent of the width; with 0 the factor does not depend on it.
-        beyond: Adjustment beyond the reference models; None where it was not learned.
+        reference: Thetas of the reference models, beyond which the factor grows; None if unknown.
 
     Raises:
         InvalidInputError: Knots that do not ascend, or numbers that are no factors.
@@ -168,7 +116,7 @@ class IntervalFactor:
     factor: tuple[float, ...]
     usual: tuple[float, ...]
     power: float
-    beyond: ExtrapolationAdjustment | None = None
+    reference: ReferenceThetas | None = None
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.answers, self.answers[1:], strict=False))
@@ -192,19 +140,15 @@ class IntervalFactor:
         return cls(
             **lists,
             power=document["power"],
-            beyond=beyond and ExtrapolationAdjustment.from_dict(beyond),
+            # Versions of old also stored a growth and a bias, which no interval uses any more.
+            reference=beyond and ReferenceThetas(centre=beyond["centre"], spread=beyond["spread"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
         lists = {name: list(getattr(self, name)) for name in _LISTS}
-        return {**lists, "power": self.power, "beyond": self.beyond and self.beyond.to_dict()}
-
-    def bias_at(self, theta: float, place: Place | None = None) -> float:
-        """Expected bias of a theta, logits; above 0 the theta is too high."""
-        if self.beyond is None:
-            return 0.0
-        return self.beyond.bias_at(self.beyond.position(theta, place))[0]
+        beyond = self.reference and asdict(self.reference)
+        return {**lists, "power": self.power, "beyond": beyond}
 
     def at(
         self,
@@ -212,20 +156,10 @@ class IntervalFactor:
         half: float,
         theta: float | None = None,
         place: Place | None = None,
-    ) -> float:
-        """Factor on the interval of one examinee, with the arguments of `parts`."""
-        return math.hypot(*self.parts(answers, half, theta, place))
-
-    def parts(
-        self,
-        answers: int,
-        half: float,
-        theta: float | None,
-        place: Place | None = None,
         *,
         chosen: bool = False,
-    ) -> tuple[float, float]:
-        """The two parts of the factor; it is the square root of the sum of their squares.
+    ) -> float:
+        """Factor on the interval of one examinee.
 
         Args:
             answers: Number of answers.
@@ -233,31 +167,22 @@ class IntervalFactor:
             theta: Estimated theta; None stands for an examinee like the reference models.
             place: Position by the score curves; None uses the position by theta.
             chosen: The test asked the most informative items first, as those that are learned from.
-
-        Returns:
-            Factor from the observed errors, and 1.96 standard errors of the bias in half widths.
         """
         if not 0 < half < math.inf:
-            return 1.0, 0.0
-        farther, bias_se, max_bias = 1.0, 0.0, 0.0
-        if self.beyond is not None and theta is not None:
-            position = self.beyond.position(theta, place)
-            farther = self.beyond.at(position)
-            if place is not None and place.is_open:
-                max_bias = self.beyond.max_bias * self.beyond.spread / half
-            bias_se = Z_95 * self.beyond.bias_at(position)[1] / half
+            return 1.0
         factor = self._of_the_known(answers, half)
         if factor < 1.0 and not chosen:
             factor = max(factor, self._of_sampled(answers, half))
-        factor *= farther
-        return math.hypot(factor, max_bias), bias_se
+        if self.reference is None or theta is None:
+            return factor
+        return factor * growth(self.reference.farthest(theta, place))
 
     def _of_the_known(self, answers: int, half: float) -> float:
         """Factor for examinees like the reference models."""
         knots, widths = np.log(self.answers), np.log(self.usual)
         usual = self._after(answers)
         wider = math.log(half) - float(np.interp(math.log(max(answers, 1)), knots, widths))
-        if wider > 0.0 > self.power and self.beyond is not None and usual > 1.0:
+        if wider > 0.0 > self.power and self.reference is not None and usual > 1.0:
             return math.sqrt(1.0 + (usual**2 - 1.0) * math.exp(-2.0 * wider))
         # Intervals are wider than usual at the ends of the scale, where few examinees taught the
         # power: it does not shrink a factor there.
@@ -306,12 +231,12 @@ class IntervalCorrection:
         return {"theta": self.theta.to_dict(), "n_examinees": self.n_examinees}
 
     def of_state(self, state: CatState) -> Estimate:
-        """Theta of a test so far with the corrected interval, wider if its place is open."""
+        """Theta of a test so far with the corrected interval."""
         return self.of_estimate(state.belief.estimate(), state.n_scored, self.place_of(state))
 
     def place_of(self, state: CatState) -> Place | None:
-        """Place of the examinee by the score curves; None without these or `theta.beyond`."""
-        if self.curves is None or self.theta.beyond is None:
+        """Place of the examinee by the score curves; None if these are unknown."""
+        if self.curves is None or self.theta.reference is None:
             return None
         return self.curves.place(state.responses)
 
@@ -319,11 +244,10 @@ class IntervalCorrection:
         """The estimate after so many answers with the corrected interval."""
         theta, lo, hi = estimate.theta, estimate.lo, estimate.hi
         factor = self.theta.at(answers, (hi - lo) / 2, theta, place)
-        middle = theta - self.theta.bias_at(theta, place)
         return replace(
             estimate,
-            lo=min(middle, theta) - factor * (theta - lo),
-            hi=max(middle, theta) + factor * (hi - theta),
+            lo=theta - factor * (theta - lo),
+            hi=theta + factor * (hi - theta),
             raw=(lo, hi),
         )
 

@@ -25,8 +25,8 @@ from scipy.special import expit
 
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, FloatArray, IntArray
+from app.engine.prediction.extrapolation import growth
 from app.engine.prediction.mixtures import StudentMixture
-from app.engine.prediction.model_error import distance
 from app.engine.prediction.p_irt import (
     COMBINED,
     Certain,
@@ -43,10 +43,9 @@ REFERENCES, LEAST_DOUBT = 40.0, 0.4
 #: Second explanation: prior variance of its bias, as a multiple of the variance of its estimate.
 _BIAS = 1.5
 #: Factors on the standard deviation of the first and of the second explanation, whose priors are
-#: wider than most examinees need; and the growth of the first one's logarithm for each standard
-#: deviation beyond the reference models. They make coverage about 98 % on the matrices of
+#: wider than most examinees need. They make coverage about 98 % on the matrices of
 #: `benchmarks/transfer.py`, and at least 90 % where a random 30 % of the questions leaked.
-_HELD_WIDTH, _FREE_WIDTH, _GROWTH = 0.75, 0.8, 0.2
+_HELD_WIDTH, _FREE_WIDTH = 0.75, 0.8
 #: Prior standard deviations of the level of a task's own items under either explanation, logits. In
 #: simulated and real tests of three to twelve tasks, intervals of the tasks then hold for 96 to
 #: 98 % of the examinees, and for about 90 % of those that are good at one task alone.
@@ -198,7 +197,7 @@ class Explained:
     @property
     def extrapolation_factor(self) -> float:
         """Factor f: the farther curves extrapolate, the more they err."""
-        return math.exp(_GROWTH * distance(self.at.position))
+        return growth(self.at.position)
 
     def on_logits(self) -> tuple[float, float]:
         """Logit of the score, and the standard deviation of the logit."""

@@ -287,9 +287,9 @@ class Ranking:
         above, below = (self._stated(i, state.members[i]) for i in (pair.above, pair.below))
         gap, width = above.minus(below), self.rules.tie_width
         if not gap.sd:  # both scores are known, as all questions were asked
-            return Verdict.EQUAL if abs(gap.middle) <= width else Verdict.TOO_CLOSE
-        sd = max(gap.sd, math.hypot(above.own, below.own))
-        within = _NORMAL.cdf((width - gap.middle) / sd) - _NORMAL.cdf((-width - gap.middle) / sd)
+            return Verdict.EQUAL if abs(gap.estimate) <= width else Verdict.TOO_CLOSE
+        within = _NORMAL.cdf((width - gap.estimate) / gap.sd)
+        within -= _NORMAL.cdf((-width - gap.estimate) / gap.sd)
         if within >= self.rules.confidence:
             return Verdict.EQUAL
         if self._once and not self.rules.futility:
@@ -349,10 +349,10 @@ class Ranking:
             score = self.tests[member].predict(state)
             known = (score.value - score.lo) / Z_95, (score.hi - score.value) / Z_95
             sides = known if state.n_scored else (math.inf, math.inf)
-            own = max(sides)  # where it is not known which side counts
-            return Stated(theta=score.value, middle=score.value, own=own, sides=sides)
+            # The larger one, where it is not known which side counts.
+            return Stated(theta=score.value, sd=max(sides), sides=sides)
         if self._once:  # by the posterior of the model alone
-            return Stated(theta=state.belief.theta, middle=state.belief.theta, own=state.belief.se)
+            return Stated(theta=state.belief.theta, sd=state.belief.se)
         return self._ability(member, state).stated()
 
     def _ability(self, member: int, state: CatState) -> Ability:
@@ -427,8 +427,8 @@ class Ranking:
         needed, gap = self._boundary(), now[0].minus(now[1])
         share = (end[0].minus(end[1]).sd / gap.sd) ** 2 if gap.sd < math.inf else 1.0
         if share >= 1.0:
-            return float(gap.least_z >= needed)
-        mean, sd = gap.least_z / math.sqrt(share), math.sqrt((1 - share) / share)
+            return float(gap.z >= needed)
+        mean, sd = gap.z / math.sqrt(share), math.sqrt((1 - share) / share)
         return _NORMAL.cdf((mean - needed) / sd) + _NORMAL.cdf((-mean - needed) / sd)
 
     def _boundary(self) -> float:

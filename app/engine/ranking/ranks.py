@@ -6,8 +6,7 @@
     ranks.groups       # ((1,), (2, 0)): the last two cannot be separated
     ranks.rank_ranges  # ((2, 3), (1, 1), (2, 3)): best and worst rank of each position
 
-The order is that of the reported estimates. Their bias beyond the calibrated range
-(`app.engine.prediction.ability`) makes pairs less certain, and never reverses them.
+The order is that of the reported estimates.
 
 A pair is decided when its order is wrong with probability at most `1 - confidence`: if the two were
 equal, the upper one would lead by so much no more often than that. Two equals are therefore
@@ -137,7 +136,7 @@ def ranks_of(
     if not abilities:
         raise InvalidInputError("A standing needs at least one examinee, got none.")
     for stated in abilities:
-        if not (math.isfinite(stated.theta) and math.isfinite(stated.middle) and stated.own >= 0):
+        if not (math.isfinite(stated.theta) and stated.sd >= 0):
             raise InvalidInputError(
                 f"A standing needs finite thetas and standard errors of at least 0, got {stated}."
             )
@@ -208,7 +207,7 @@ def _seen(looks: Sequence[Look], above: int, below: int) -> tuple[float, float]:
     for look in looks:
         first, second = look.evidence[above], look.evidence[below]
         if first is not None and second is not None:
-            distance = max(first.minus(second).least_z, 0.0)
+            distance = max(first.minus(second).z, 0.0)
             z = max(z, distance)
             p_value = min(p_value, math.erfc(distance / math.sqrt(2)) / look.share)
     return z, p_value

@@ -6,9 +6,7 @@ over the examinees is the factor on later intervals (split conformal prediction)
 between levels k / (n + 1), so that few examinees do not make intervals too wide on average. The
 factor follows a power of the width, chosen by the smallest quantile loss.
 
-The strongest and weakest reference models, held out of the calibration, show how intervals must
-grow with the distance, how theta is biased there, and how far off it may be if an examinee's place
-is open. Factors may also be scaled to hold where another design's stopping rules end its tests.
+Factors may also be scaled to hold where another design's stopping rules end its tests.
 
 Sources: Lei et al. (2018), Journal of the American Statistical Association 113, section 5.2, for
 locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46, for the loss.
@@ -25,14 +23,12 @@ from app.engine.bank import FloatArray
 from app.engine.prediction.correction import (
     KNOTS,
     WIDEST,
-    ExtrapolationAdjustment,
     IntervalCorrection,
     IntervalFactor,
+    ReferenceThetas,
 )
-from app.engine.prediction.learned_curves import Place
-from app.engine.prediction.model_error import Seen, bias_of, distance, growth_of
 from app.engine.simulation.simulate import take
-from app.engine.state import Z_95, CatState, Estimate
+from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
 #: Number of examinees that a 95 % conformal quantile asks for; 19 is the mathematical minimum.
@@ -53,14 +49,12 @@ class Glimpse:
         state: State of the test after these answers.
         estimate: Estimate of theta by the model, without a correction.
         theta: Theta by the examinee's whole record, logits.
-        place: Place of the examinee by the score curves; None relies on theta.
     """
 
     row: int
     state: CatState
     estimate: Estimate
     theta: float
-    place: Place | None = None
 
     @property
     def answers(self) -> int:
@@ -77,29 +71,13 @@ class Glimpse:
         """Whether the interval has a finite width, so that something is left to estimate."""
         return _NO_WIDTH < self.half < math.inf
 
-    def needed(self, bias: float = 0.0) -> float:
-        """Distance of the whole-bank theta, as a multiple of the half-width on its side.
-
-        Args:
-            bias: Assumed bias of the estimate; above 0 the estimate is too high.
-        """
+    @property
+    def needed(self) -> float:
+        """Distance of the whole-bank theta, as a multiple of the half-width on its side."""
         told = self.estimate
-        gap = self.theta - (told.theta - bias)
+        gap = self.theta - told.theta
         half = told.hi - told.theta if gap > 0.0 else told.theta - told.lo
         return abs(gap) / max(half, 1e-12)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shifted:
-    """Tests of examinees who are unlike the calibration sample of their bank.
-
-    Attributes:
-        seen: The tests, after several numbers of answers.
-        known: Thetas of the reference models on that bank, shape (n_known,).
-    """
-
-    seen: Sequence[Glimpse]
-    known: FloatArray
 
 
 def glimpses(
@@ -141,18 +119,13 @@ def glimpses(
 
 
 def learn_correction(
-    seen: Sequence[Glimpse],
-    *,
-    known: FloatArray | None = None,
-    shifted: Sequence[Shifted] = (),
+    seen: Sequence[Glimpse], *, known: FloatArray | None = None
 ) -> IntervalCorrection:
     """The correction with which 95 % of the intervals of these tests hold.
 
     Args:
         seen: Tests of at least 20 examinees, who are like the reference models.
         known: Thetas of the reference models, shape (n_known,); None lets no interval grow.
-        shifted: Tests of examinees who are unlike the reference models. Without them the bias far
-            away remains unknown, and the growth of the intervals keeps its margin.
 
     Raises:
         InvalidInputError: There are too few examinees for a 95 % quantile.
@@ -164,10 +137,8 @@ def learn_correction(
         )
     theta = _stretch(seen)
     if known is not None:
-        groups = [Shifted(seen=seen, known=known), *shifted]
         # The growth must not raise the coverage of examinees like the reference models above 95 %.
-        growing = _growing(theta, groups, is_biased=bool(shifted))
-        theta = _reaching(_held(growing, seen), shifted)
+        theta = _held(replace(theta, reference=ReferenceThetas.of(known)), seen)
     return IntervalCorrection(theta=theta, n_examinees=n_examinees)
 
 
@@ -190,126 +161,24 @@ def learn_intervals(
     return replace(correction, theta=theta)
 
 
-def _growing(
-    stretch: IntervalFactor, groups: Sequence[Shifted], *, is_biased: bool
-) -> IntervalFactor:
-    """The factor, extended by the growth of intervals beyond the reference models.
-
-    Args:
-        stretch: Factor for the first group, whose examinees are like the reference models.
-        groups: Tests of each group, with its reference models.
-        is_biased: Whether to estimate the bias, too. Its standard error widens the intervals, and
-            a margin on their growth would allow for that twice.
-    """
-    beyond = [ExtrapolationAdjustment.of(group.known) for group in groups]
-    if is_biased:
-        errors, looks = _errors(stretch, groups, beyond)
-        above, below = (bias_of(errors, looks, above=side) for side in (True, False))
-        bias = {
-            "bias_above": above.value,
-            "bias_below": below.value,
-            "bias_se_above": above.sd,
-            "bias_se_below": below.sd,
-        }
-        beyond = [replace(one, **bias) for one in beyond]
-    errors, looks = _errors(stretch, groups, beyond)
-    margin = 0.0 if is_biased else 1.0
-    up, down = (one.value + margin * one.sd for one in growth_of(errors, looks))
-    return replace(stretch, beyond=replace(beyond[0], above=up, below=down))
-
-
-def _errors(
-    stretch: IntervalFactor,
-    groups: Sequence[Shifted],
-    beyond: Sequence[ExtrapolationAdjustment],
-) -> tuple[list[Seen], int]:
-    """Errors of theta less its bias, in sds of the reference models, and the number of lengths.
-
-    `beyond` has the calibration sample of each group, without growth.
-    """
-    errors: list[Seen] = []
-    lengths: set[int] = set()
-    for group, sample in zip(groups, beyond, strict=True):
-        told = replace(stretch, beyond=sample)
-        by_length: dict[int, list[Glimpse]] = {}
-        for one in group.seen:
-            if one.has_width:
-                by_length.setdefault(one.answers, []).append(one)
-        lengths |= set(by_length)
-        for rows in by_length.values():
-            position = [sample.position(one.estimate.theta, one.place) for one in rows]
-            error = [
-                one.estimate.theta - sample.bias_at(at)[0] - one.theta
-                for one, at in zip(rows, position, strict=True)
-            ]
-            half = [
-                one.half
-                * math.hypot(
-                    *told.parts(one.answers, one.half, one.estimate.theta, one.place, chosen=True)
-                )
-                for one in rows
-            ]
-            errors.append(
-                Seen(
-                    error=np.array(error) / sample.spread,
-                    sd=np.array(half) / Z_95 / sample.spread,
-                    position=np.array(position),
-                )
-            )
-    return errors, max(len(lengths), 1)
-
-
 def _held(stretch: IntervalFactor, seen: Sequence[Glimpse]) -> IntervalFactor:
     """The factor, rescaled so that 95 % of the intervals hold."""
     # If errors add in squares, the interval grows less than the factor: iterate.
-    for _ in range(4 if stretch.beyond is not None and stretch.power < 0.0 else 1):
+    for _ in range(4 if stretch.reference is not None and stretch.power < 0.0 else 1):
         if len(ratios := np.log(_short(stretch, seen))) >= LEAST_EXAMINEES:
             times = float(np.exp(np.quantile(ratios, _LEVEL, method="weibull")))
             stretch = replace(stretch, factor=tuple(times * each for each in stretch.factor))
     return stretch
 
 
-def _reaching(stretch: IntervalFactor, shifted: Sequence[Shifted]) -> IntervalFactor:
-    """The factor, with how far theta may be off where the examinee's place is open."""
-    beyond = stretch.beyond
-    if beyond is None:
-        return stretch
-    max_bias = max((_unplaced_error(stretch, beyond, group) for group in shifted), default=0.0)
-    return replace(stretch, beyond=replace(beyond, max_bias=max_bias))
-
-
-def _unplaced_error(
-    stretch: IntervalFactor, beyond: ExtrapolationAdjustment, group: Shifted
-) -> float:
-    """95 % quantile of what intervals lack if the place is open, in sds of the reference models."""
-    sample = ExtrapolationAdjustment.of(group.known)
-    on_its_scale = replace(beyond, centre=sample.centre, spread=sample.spread)
-    stretch = replace(stretch, beyond=on_its_scale)
-    missing = []
-    for one in group.seen:
-        theta, is_open = one.estimate.theta, one.place is not None and one.place.is_open
-        # Only within one sd of the mean, where neither growth nor bias widens the interval.
-        amid = distance(sample.position(theta, one.place)) == 0.0
-        if is_open and amid and one.has_width:
-            factor, _ = stretch.parts(one.answers, one.half, theta, chosen=True)
-            needed = one.needed(stretch.bias_at(theta))
-            missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
-    quantile = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0
-    return float(quantile) / sample.spread
-
-
 def _short(stretch: IntervalFactor, seen: Iterable[Glimpse]) -> list[float]:
     """How many times wider each corrected interval would have to be to reach the truth."""
-    ratios = []
-    for one in seen:
-        if one.has_width:
-            theta = one.estimate.theta
-            factor, bias_se = stretch.parts(one.answers, one.half, theta, one.place, chosen=True)
-            # A half-width has two parts; the factors do not scale the bias's standard error.
-            needed = one.needed(stretch.bias_at(theta, one.place))
-            needed = max(needed**2 - bias_se**2, 0.0) ** 0.5
-            ratios.append(max(needed, _LEAST_FACTOR) / factor)
-    return ratios
+    return [
+        max(one.needed, _LEAST_FACTOR)
+        / stretch.at(one.answers, one.half, one.estimate.theta, chosen=True)
+        for one in seen
+        if one.has_width
+    ]
 
 
 def _stretch(seen: Iterable[Glimpse]) -> IntervalFactor:
@@ -321,7 +190,7 @@ def _stretch(seen: Iterable[Glimpse]) -> IntervalFactor:
     if not knots.size:  # every item was asked, and no interval has any width
         return IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0)
     log_half = np.log([one.half for one in checked])
-    log_needed = np.log([min(max(one.needed(), _LEAST_FACTOR), _MOST_FACTOR) for one in checked])
+    log_needed = np.log([min(max(one.needed, _LEAST_FACTOR), _MOST_FACTOR) for one in checked])
     usual = np.array([np.median(log_half[answers == knot]) for knot in knots])
     on_knot = np.isin(answers, knots)
     position = np.searchsorted(knots, answers[on_knot])

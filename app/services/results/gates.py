@@ -287,7 +287,7 @@ def _limit(record: GateRecord, delta: float, before: Measured) -> tuple[float, f
         return delta + known.value - known.hi, delta + known.value - known.lo
     if before.ability is None:
         return None
-    half = Z_95 * OF_RELEASES * before.ability.stated().own
+    half = Z_95 * OF_RELEASES * before.ability.stated().sd
     return delta - half, delta + half
 
 

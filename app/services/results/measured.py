@@ -17,7 +17,6 @@ from app.engine.inference.comparison import (
 )
 from app.engine.inference.diagnostics import residuals
 from app.engine.prediction.ability import Ability
-from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.printable import percent
 from app.records.fields import ends
@@ -103,6 +102,10 @@ def measured_score(result: Result) -> MeasuredScore | None:
     return MeasuredScore(
         value=told["value"], lo=lo, hi=hi, n_items=result.n_scored, degrees=degrees_of(told)
     )
+
+
+#: Degrees of freedom of a score's error over its stated one.
+DEGREES = 5.0
 
 
 def degrees_of(score: ScoreFigures) -> float | None:
