@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams, random_word
+from app.scorers.base import Mark, NotScored, Scored, Scorer, random_word
 from app.scorers.confined import Failed, confined
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer, settled, stands
 
@@ -24,7 +24,7 @@ PHRASINGS = ("{}", "The answer is {}.", "The answer is {}", "Answer: {}", "#### 
 _Regex = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
-class Pattern(ScorerParams):
+class Pattern(Scorer):
     """A regular expression: a match is right, or a group of it is compared with the targets.
 
     Attributes:
@@ -189,7 +189,7 @@ def altered(target: str) -> tuple[str, ...]:
     )
 
 
-class Extract(ScorerParams):
+class Extract(Scorer):
     """The text that a pattern finds equals an accepted answer, without what is removed from both.
 
     lm-eval scores in the same way: a `regex` filter with its `group_select`, then `exact_match`
