@@ -282,7 +282,7 @@ def _predicted_tasks(
         mine = np.isin(items, members.get(tag, []))
         results.append(
             TaskResult(
-                **{name: told for name, told in task.items() if name != "method"},
+                **task,
                 observed=float(scores[mine].mean()) if mine.any() else None,
                 typical=None
                 if contrast is None
