@@ -22,6 +22,7 @@ from app.engine.prediction.correction import (
 )
 from app.engine.state import Response, Usage
 from app.errors import InvalidInputError
+from app.records.fields import interval
 from app.records.figures import NOT_TOLD
 from app.records.sessions import Closing, SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -39,7 +40,7 @@ from app.services.sessions.figures import (
     spent_figures,
 )
 from app.services.sessions.plan import SessionPlan
-from app.services.sessions.result import Result
+from app.services.sessions.result import Result, score_in
 from app.services.sessions.run import SessionRun
 from tests.services.banks import alike, make_bank, question
 from tests.services.sessions import length, run_of, spec
@@ -490,6 +491,30 @@ def result(extrapolation: Any) -> Result:
 def at(standing: str, sd: float) -> dict[str, Any]:
     """Return an extrapolation whose score is known with this error."""
     return {"standing": standing, "sd": sd, "position": -2.0}
+
+
+def of_tasks(of_score: str, **own: str) -> Any:
+    """Return stored figures with a fifth of the answers unscored; only `law` is scored whole."""
+    told = {"value": 0.5, "interval": interval(0.4, 0.6)}
+    tasks = [
+        {**told, "tag": tag, "n_items": 10, "n_asked": n_asked, **own}
+        for tag, n_asked in (("law", 10), ("art", 3))
+    ]
+    score = {**told, "method": of_score, "target": {"law": 1.0, "history": 2.0}, "nonresponse": 0.2}
+    return {"score": score, "profile": {"abilities": [], "tasks": tasks}}
+
+
+def test_a_task_that_was_scored_whole_has_no_room_for_unscored_answers() -> None:
+    law, art = (not_none(score_in(of_tasks("combined"), tag)) for tag in ("law", "art"))
+    assert (law["method"], law["nonresponse"]) == ("all_items", 0.0)
+    assert (art["method"], art["nonresponse"]) == ("combined", 0.2)
+
+
+def test_a_task_is_not_known_because_what_the_test_was_about_is() -> None:
+    older = not_none(score_in(of_tasks("all_items"), "art"))
+    assert older["method"] == "score-model"
+    newer = not_none(score_in(of_tasks("all_items", method="combined"), "art"))
+    assert newer["method"] == "combined"
 
 
 def test_decisions_use_no_narrower_interval_than_reported() -> None:
