@@ -120,16 +120,16 @@ class KnownBank:
         Raises:
             InvalidInputError: The file cannot be opened, or has the wrong form.
         """
-        if not path.exists():
-            raise InvalidInputError(
-                f"--bank: {path}: cannot be read: No such file or directory. Export a bank of a "
-                f"server first: sextant banks export {path.stem} --bundle --out {path.stem}.bundle"
-            )
         try:
             with path.open("rb") as stream:
                 if not stream.peek(len(BEGINNING)).startswith(BEGINNING):
                     return cls(bank=read_parameters(stream, name=path.name))
                 bundle = read_bundle(stream.read(), path.name)
+        except FileNotFoundError as exc:
+            raise InvalidInputError(
+                f"--bank: {path}: cannot be read: {exc.strerror}. Export a bank of a server "
+                f"first: sextant banks export {path.stem} --bundle --out {path.stem}.bundle"
+            ) from exc
         except OSError as exc:
             raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
         bank = bundle.parameters(path.name)

@@ -12,6 +12,7 @@ from app.exchange.results.recorded import (
     Source,
     answered,
     choose,
+    key_of,
     list_at,
     required_name,
     score_or_reason,
@@ -58,7 +59,7 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
             stats = _stats(entry)
             known = [name for name in stats if name in choices.metrics or name in METRICS]
             metric = choose("metric", known or stats, choices.metrics, f"{source.name}:{row}")
-            item = f"{scenario}/{entry['instance_id']}".strip()
+            item = key_of(scenario, entry["instance_id"])
             score = _mean(stats[metric], row, choices)
             yield answered(examinee, item, FIRST_TRIAL + trial, score, row)
 
