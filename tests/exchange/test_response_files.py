@@ -116,6 +116,13 @@ def test_rows_that_name_no_filter_come_in_the_order_of_the_filters() -> None:
     assert [part.score for part in parts if isinstance(part, Recorded)] == [1.0, 1.0]
 
 
+def test_rows_of_tasks_without_a_filter_are_taken_beside_any_named_one() -> None:
+    file = lines("samples_arc_2024-01-01T00-00-00.jsonl", [sample(0, filter="none")])
+    assert [r.score for r in records(file, filters=("filter of letters",))] == [1.0]
+    with pytest.raises(FileFormatError, match="the filter 'filter 2', found: 'none'"):
+        read(file, filters=("filter 2",))
+
+
 def test_documents_that_are_numbered_anew_are_no_rows_of_another_filter() -> None:
     rows = [{**sample(n % 2), "doc_hash": f"h{n}"} for n in range(4)]
     for row in rows:

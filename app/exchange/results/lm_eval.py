@@ -66,8 +66,8 @@ _FILE = re.compile(
 )
 #: The filter of tasks without a filter.
 _NO_FILTER = "none"
-#: Start of the name of a filter that is known only by its place among a document's rows.
-_LATER = "filter "
+#: Name of a filter that is known only by its place behind the first of a document's rows.
+_PLACED = re.compile(r"filter [1-9]\d*")
 #: Metrics by which tasks are usually reported; the first that a row has is taken.
 USUAL_METRICS = ("acc_norm", "acc", "exact_match")
 _PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
@@ -178,11 +178,11 @@ class _Filters:
         self.rows_of[document] += 1
         if before < len(self.configured):
             return self.configured[before]
-        return f"{_LATER}{before + 1}" if before else _NO_FILTER
+        return f"filter {before + 1}" if before else _NO_FILTER
 
     def take(self, name: str) -> bool:
         # Rows without a filter go with any choice, but not with a later row of their document.
-        is_later = any(one.startswith(_LATER) for one in self.wanted)
+        is_later = any(map(_PLACED.fullmatch, self.wanted))
         fits = not self.wanted or name in self.wanted or (name == _NO_FILTER and not is_later)
         if self.take_first and not self.wanted:
             fits = name == next(iter(self.seen), name)
