@@ -86,8 +86,13 @@ def test_a_sum_is_unknown_as_soon_as_one_paid_answer_does_not_tell(
     assert tuple(told[name] for name in names) == sums
     limit = told["at_most"]
     assert (None if limit is None else tuple(limit[name] for name in names)) == at_most
-    both = spent_figures([meter, metered(PAID)])
+    both = spent_figures(iter([meter, metered(PAID)]))
     assert both["calls"] == told["calls"] + 1
+
+
+def test_no_session_has_spent_nothing() -> None:
+    nothing = {"calls": 0, "tokens_in": 0, "tokens_out": 0, "usd": 0.0, "at_most": None}
+    assert spent_figures([]) == nothing
 
 
 @pytest.mark.parametrize(
