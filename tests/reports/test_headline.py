@@ -229,10 +229,10 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
 
 
 async def test_trust_does_not_tell_of_a_withheld_scorer(ended: SessionRecord) -> None:
-    ways = {"asked": {"scorer": "a"}, "asked_when_calibrated": {"scorer": "b"}}
-    estimate = {**ended.summary["estimate"], "extrapolation": PLACED}
-    score = {**not_none(ended.summary["score"]), "interval": interval(0.42, 0.6)}
-    record: Any = replace(
+    ways: Any = {"asked": {"scorer": "a"}, "asked_when_calibrated": {"scorer": "b"}}
+    estimate: Any = {**ended.summary["estimate"], "extrapolation": PLACED}
+    score: Any = {**not_none(ended.summary["score"]), "interval": interval(0.42, 0.6)}
+    record = replace(
         ended,
         withheld=True,
         provenance={**ended.provenance, **ways},

@@ -2,20 +2,28 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.base import CompletionRequest
+from app.adapters.base import Completion, CompletionRequest
 from app.adapters.guard import AddressGuard
+from app.adapters.prompting import PromptStyle
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import NotFoundError, PreconditionFailedError
-from app.items import Message
+from app.items import ItemContent, Message
 from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price
+from app.records.sessions import Closing
+from app.services.endpoints.calls import Call, RateLimited
 from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, origin_of
+from app.services.sessions.asking import Asker
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -67,6 +75,27 @@ async def test_a_deleted_endpoint_is_gone_for_users_and_serves_its_sessions_to_t
     assert (await endpoints.ready(created.id)).config.model == "m"
     with pytest.raises(NotFoundError):
         await endpoints.delete(created.id, expected_revision=2)
+
+
+async def test_a_call_costs_what_its_endpoint_took_when_it_was_called(
+    endpoints: EndpointService,
+) -> None:
+    ready = await endpoints.ready((await endpoints.create(spec())).id)
+    dearer = replace(ready.endpoint.settings, price=Price(input_per_1m=1000.0))
+    limited = RateLimited(ready, endpoints, endpoints._transport)
+
+    class Answering:
+        async def complete(self, request: CompletionRequest) -> Completion:
+            changed = replace(ready, endpoint=replace(ready.endpoint, settings=dearer))
+            limited.next = Call(changed, limited.next.examinee)  # by a call that begins meanwhile
+            return Completion(text="A", raw="A", tokens_in=2_000_000, tokens_out=1_000_000)
+
+    limited.next = Call(ready, cast(Any, Answering()))
+    marker: Any = Mock(close=AsyncMock(return_value=Closing(outcome="scored", score=1.0)))
+    item: Any = Mock(content=ItemContent(prompt="?"))
+    asker = Asker(examinee=limited, endpoint=ready, marker=marker, style=PromptStyle())
+    closing = await asker.ask(item, rng=np.random.default_rng(0))
+    assert closing.usd == 2 * 1.0 + 1 * 3.0
 
 
 async def test_calls_of_one_process_share_a_look_whether_their_endpoint_has_changed(
