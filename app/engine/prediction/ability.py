@@ -93,10 +93,10 @@ class Stated:
         return Gap(
             estimate=estimate,
             middle=self.middle - other.middle,
-            sd=math.hypot(self.towards(-estimate), other.towards(estimate), bias_se),
+            sd=math.hypot(self.side(-estimate), other.side(estimate), bias_se),
         )
 
-    def towards(self, direction: float) -> float:
+    def side(self, direction: float) -> float:
         """Standard error on the side of higher values, or of lower ones if `direction` is < 0."""
         if self.sides is None or direction == 0.0:  # between equal values either side may count
             return self.own
