@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from app.adapters.base import Completion, CompletionRequest
 from app.adapters.guard import AddressGuard
+from app.adapters.likelihood import Likelihood, LikelihoodRequest
 from app.adapters.prompting import PromptStyle
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
@@ -96,6 +97,28 @@ async def test_a_call_costs_what_its_endpoint_took_when_it_was_called(
     asker = Asker(examinee=limited, endpoint=ready, marker=marker, style=PromptStyle())
     closing = await asker.ask(item, rng=np.random.default_rng(0))
     assert closing.usd == 2 * 1.0 + 1 * 3.0
+
+
+@pytest.mark.parametrize(
+    ("normalise", "most_likely"), [("none", "A"), ("bytes", "B"), ("characters", "C")]
+)
+async def test_likelihoods_are_divided_by_the_lengths_of_the_options(
+    endpoints: EndpointService, normalise: Any, most_likely: str
+) -> None:
+    """By hand: -1, -2, -2.1; by bytes -1/1, -2/6, -2.1/4; by characters -1/1, -2/2, -2.1/4."""
+    ready = await endpoints.ready((await endpoints.create(spec())).id)
+    logprobs = {"a": -1.0, "語語": -2.0, "bbbb": -2.1}
+
+    async def likelihood(request: LikelihoodRequest) -> Likelihood:
+        return Likelihood(logprob=logprobs[request.continuation.strip()], n_tokens=1)
+
+    marker: Any = Mock(close=AsyncMock(return_value=Closing(outcome="scored", score=1.0)))
+    item: Any = Mock(content=ItemContent(prompt="?", choices=tuple(logprobs)))
+    style = PromptStyle(mode="loglikelihood", normalise=normalise)
+    examinee: Any = Mock(likelihood=likelihood)
+    asker = Asker(examinee=examinee, endpoint=ready, marker=marker, style=style)
+    await asker.ask(item, rng=np.random.default_rng(0))
+    assert marker.close.call_args.args[1].text == most_likely
 
 
 async def test_calls_of_one_process_share_a_look_whether_their_endpoint_has_changed(

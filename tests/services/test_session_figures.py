@@ -20,6 +20,7 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
+from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Response, Usage
 from app.errors import InvalidInputError
 from app.records.fields import interval
@@ -482,6 +483,26 @@ async def test_of_several_abilities_the_main_one_is_reachable(services: Services
     assert errors[theta] == min(errors.values())
 
 
+def tagged(version: LoadedVersion, n_tags: int) -> LoadedVersion:
+    """Return a version of eight items, among whom the tags t0, t1, ... are dealt out in turn."""
+    tags = tuple(tuple(f"t{n}" for n in range(item, n_tags, 8)) for item in range(8))
+    bank = ItemBank.from_abilities(SEVERAL, [str(number) for number in range(8)])
+    return replace(version, bank=bank, tags=tags)
+
+
+async def test_at_most_fifty_tasks_are_told_and_the_whole_bank_beside_them(
+    services: Services,
+) -> None:
+    version = tagged(await services.versions.load(bank="demo"), 60)
+    test = Design.from_dict({"preset": "ability"}).build(version.bank)
+    tasks = (WHOLE_BANK, *(f"t{n}" for n in range(60)))
+    test = replace(test, tasks=dict.fromkeys(tasks, test.predictor))
+    fifty = [f"t{n}" for n in range(50)]
+    for target, told in ((None, fifty), ({"t55": 1.0}, [WHOLE_BANK, *fifty])):
+        profile = not_none(profile_of(version, test, test.start(), target))
+        assert [task["tag"] for task in profile["tasks"]] == told
+
+
 BEYOND = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=3.0)
 STRETCH = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
 LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
@@ -502,7 +523,7 @@ def of_tasks(of_score: str, **own: str) -> Any:
     """Return stored figures with a fifth of the answers unscored; only `law` is scored whole."""
     told = {"value": 0.5, "interval": interval(0.4, 0.6)}
     tasks = [
-        {**told, "tag": tag, "n_items": 10, "n_asked": n_asked, **own}
+        {"tag": tag, "n_items": 10, "n_asked": n_asked, **told, **own}
         for tag, n_asked in (("law", 10), ("art", 3))
     ]
     score = {**told, "method": of_score, "target": {"law": 1.0, "history": 2.0}, "nonresponse": 0.2}
@@ -513,6 +534,9 @@ def test_a_task_that_was_scored_whole_has_no_room_for_unscored_answers() -> None
     law, art = (not_none(score_in(of_tasks("combined"), tag)) for tag in ("law", "art"))
     assert (law["method"], law["nonresponse"]) == ("all_items", 0.0)
     assert (art["method"], art["nonresponse"]) == ("combined", 0.2)
+    assert (law["target"], art["target"]) == ({"law": 1.0}, {"art": 1.0})
+    whole = not_none(score_in(of_tasks("combined", tag=WHOLE_BANK)))
+    assert (whole["target"], whole["interval"]) == (None, interval(0.4, 0.6))
 
 
 def test_a_task_is_not_known_because_what_the_test_was_about_is() -> None:
