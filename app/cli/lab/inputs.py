@@ -79,17 +79,9 @@ def scaled(table: ResponseTable, scale: ScoreScale) -> ResponseTable:
     return ResponseTable(table.examinees, table.items, unit)
 
 
-def rows_of(table: ResponseTable, rows: Iterable[int]) -> ResponseTable:
-    """The table of these rows alone."""
-    rows = list(rows)
-    names = tuple(table.examinees[row] for row in rows)
-    return ResponseTable(names, table.items, table.scores[rows])
-
-
 def without(table: ResponseTable, names: Iterable[str]) -> ResponseTable:
     """The table without the examinees of these names."""
-    out = set(names)
-    return rows_of(table, [row for row, name in enumerate(table.examinees) if name not in out])
+    return table.select(examinees=~np.isin(table.examinees, list(names)))
 
 
 def note(text: str) -> None:
