@@ -75,10 +75,8 @@ class Targeting:
             if self.tags is None
             else read_tags(self.tags.read_bytes(), item_ids, self.tags.name)
         )
-        weights, active = (
-            target_weights(plain, {self.target: 1.0}, of),
-            np.ones(n_items, dtype=np.bool_),
-        )
+        weights = target_weights(plain, {self.target: 1.0}, of)
+        active = np.ones(n_items, dtype=np.bool_)
         if self.ask is not None:
             wanted = {name.strip(): 1.0 for name in self.ask.split(",")}
             known = sorted({name for item in of for name in item} | {WHOLE_BANK})
