@@ -39,7 +39,8 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
         FileFormatError: Not a HELM file, or several metrics of which none is chosen.
         InvalidInputError: No `run_spec.json` names the model, and no examinee is given.
     """
-    spec = _run_spec(source)
+    specs = map(small_json, source.siblings("run_spec.json"))
+    spec = next((spec for spec in specs if spec is not None), {})
     examinee = required_name(
         choices.examinee or text_of(spec, "adapter_spec", "model"), "model", source.name
     )
@@ -62,14 +63,6 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
             item = key_of(scenario, entry["instance_id"])
             score = _mean(stats[metric], row, choices)
             yield answered(examinee, item, FIRST_TRIAL + trial, score, row)
-
-
-def _run_spec(source: Source) -> Mapping[str, JsonValue]:
-    for file in source.siblings("run_spec.json"):
-        spec = small_json(file)
-        if spec is not None:
-            return spec
-    return {}
 
 
 def _scenario(run_name: str) -> str:

@@ -121,11 +121,15 @@ def read_lm_eval(
             usual = USUAL_METRICS if choices.take_first else None
             metric = choose("metric", offered, choices.metrics, place, usual)
             answers = list(_answers(sample, examinee, task, choices, metric, row))
+            scores = [one.score if isinstance(one, Recorded) else None for one in answers]
             is_turned = choices.score_range[0] > choices.score_range[1]
-            if metric in config.lower_is_better and not is_turned and any(map(_is_scored, answers)):
+            if (
+                metric in config.lower_is_better
+                and not is_turned
+                and any(score is not None for score in scores)
+            ):
                 yield LeftOut(row, LOWER_IS_BETTER, f"the lowest {metric} is the best")
                 continue
-            first = answers[0]
             saw(
                 Seen(
                     tool="lm-eval",
@@ -135,7 +139,7 @@ def read_lm_eval(
                     examinee=examinee,
                     metric=metric,
                     offered=offered,
-                    score=first.score if isinstance(first, Recorded) else None,
+                    score=scores[0],
                     asked=partial(asked_by, sample, config.delimiter),
                     sent=partial(_sent, sample),
                     number=sample.get("doc_id"),
@@ -226,10 +230,6 @@ def _answers(
             yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
         else:
             yield answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
-
-
-def _is_scored(answer: Recorded | LeftOut) -> bool:
-    return isinstance(answer, Recorded) and answer.score is not None
 
 
 def _sent(sample: Mapping[str, JsonValue]) -> JsonValue:
