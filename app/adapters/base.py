@@ -57,6 +57,7 @@ class Answered:
         model: The model name that the endpoint returned.
         cached: The answer came from the cache, without a call.
         origin: The endpoint's revision, and the counts that it did not report; set by the caller.
+        usd: Cost of the tokens in US dollars, where it is known; set by the caller.
     """
 
     tokens_in: int | None = None
@@ -65,6 +66,7 @@ class Answered:
     model: str | None = None
     cached: bool = False
     origin: Mapping[str, JsonValue] = field(default_factory=dict)
+    usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

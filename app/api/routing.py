@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import APIRouter, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
+from starlette.convertors import PathConvertor, StringConvertor
 from typing_extensions import override
 
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, require_media_type, unstorable
@@ -38,6 +39,8 @@ from app.errors import (
 from app.exchange.files import MAX_PROBLEMS
 from app.validation import pointer_of
 
+#: What a parameter of a path takes: a `:verb` is never part of an id or a key.
+_TAKEN = {StringConvertor: "[^/:]+", PathConvertor: r"[^:\n]*"}
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -80,9 +83,10 @@ class ApiRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
-        # A `:verb` is never part of an id or a key.
-        taken = self.path_regex.pattern.replace("[^/]+", "[^/:]+").replace(".*", r"[^:\n]*")
-        self.path_regex = re.compile(taken)
+        pattern = re.escape(self.path_format)
+        for name, convertor in self.param_convertors.items():
+            pattern = pattern.replace(rf"\{{{name}\}}", f"(?P<{name}>{_TAKEN[type(convertor)]})")
+        self.path_regex = re.compile(f"^{pattern}$")
         extra = dict(self.openapi_extra or {})
         self._max_body_bytes: int = extra.get(LIMIT_KEY, SMALL)
         self._idempotent = any(d.dependency is idempotency_key for d in self.dependencies)

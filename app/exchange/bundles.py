@@ -30,7 +30,7 @@ from app.engine.models.base import BoolArray
 from app.errors import FileFormatError
 from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.parameters import bank_of_written
-from app.items import ItemContent, Json, Role
+from app.items import ItemContent, Json
 from app.validation import problems_of
 
 Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$")]
@@ -40,30 +40,6 @@ Count = Annotated[int, Field(ge=0, le=10_000_000)]
 
 class _Part(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
-
-
-class _Turn(_Part):
-    role: Role
-    content: Text
-
-
-class _Layout(_Part):
-    question: Text
-    answer: Text
-    gap: Text
-    separator: Text
-
-
-class _Prompt(_Part):
-    system: Text = ""
-    prefix: Annotated[list[_Turn], Field(max_length=100)] = Field(default_factory=list)
-    choice_instruction: Text = ""
-    free_instruction: Text = ""
-    blank: Text = ""
-    stop: Annotated[
-        list[Annotated[str, StringConstraints(min_length=1, max_length=200)]], Field(max_length=16)
-    ] = Field(default_factory=list)
-    layout: _Layout | None = None
 
 
 class _Scorer(_Part):
@@ -78,7 +54,7 @@ class _Bank(_Part):
     source: Short | None
     unparsed_policy: Literal["wrong", "missing"]
     pretest_items: Count
-    prompt: _Prompt
+    prompt: dict[str, Any]
     metadata: Annotated[dict[Short, Text], Field(max_length=100)]
     default_scorer: _Scorer
 

@@ -1,15 +1,15 @@
 """The JSON object that `sextant calibrate --json` writes, read back."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, BinaryIO
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from app.engine.bank import FloatArray
 from app.errors import FileFormatError
 from app.exchange.files import read_bytes
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+from app.records.calibrations import Finite, SimulatedTests
 
 
 class _Part(BaseModel):
@@ -59,51 +59,22 @@ class Compared(_Part):
     bic: Finite
 
 
-class CardTask(_Part):
-    """Predicted scores of one tag."""
-
-    n_examinees: int
-    mae: Finite
-    coverage95: Finite
-
-
-class CardRow(_Part):
-    """Tests of held-out examinees by one design; see `app.calibration.fit.report_card`."""
-
-    design: str
-    se_target: Finite | None = None
-    items_mean: Finite | None = None
-    items_max: int | None = None
-    theta_mae: Finite | None = None
-    coverage95: Finite | None = None
-    coverage95_raw: Finite | None = None
-    accuracy_mae: Finite | None = None
-    accuracy_coverage95: Finite | None = None
-    accuracy_coverage95_raw: Finite | None = None
-    exposure_max: Finite | None = None
-    overlap: Finite | None = None
-    theta_ies: Finite | None = None
-    accuracy_ies: Finite | None = None
-    tasks: dict[str, CardTask] = Field(default_factory=dict)
+_TRIED = (
+    *("items_mean", "items_max", "exposure_max", "overlap", "theta_mae", "theta_ies"),
+    *("accuracy_mae", "accuracy_ies", "coverage95", "coverage95_raw"),
+    *("accuracy_coverage95", "accuracy_coverage95_raw"),
+)
 
 
-class Shift(_Part):
-    """Tests of examinees unlike those learned from; see `app.calibration.fit.shifts`."""
-
-    hold_out: str
-    n_learned: int
-    n_examinees: int
-    families: tuple[str, ...] = ()
-    rows: tuple[CardRow, ...] = ()
-    reason: str | None = None
-
-
-class Card(_Part):
-    """Tests of held-out examinees by several designs."""
-
-    n_examinees: int
-    rows: tuple[CardRow, ...]
-    shifts: tuple[Shift, ...] = ()
+def _card(value: object) -> object:
+    """A report card, or a part of one, whose rows have apart the figures that reports show."""
+    if isinstance(value, Mapping):
+        parts = {name: _card(part) for name, part in value.items() if name in ("rows", "shifts")}
+        if "design" in value:
+            parts["se_target"] = value.get("se_target")
+            parts["figures"] = {name: value.get(name) for name in _TRIED}
+        return {**value, **parts}
+    return [*map(_card, value)] if isinstance(value, list) else value
 
 
 class Figures(_Part):
@@ -119,7 +90,7 @@ class Figures(_Part):
     local_dependence: LocalDependence | None = None
     warnings: tuple[str, ...] = ()
     comparison: tuple[Compared, ...] = ()
-    report_card: Card | None = None
+    report_card: Annotated[SimulatedTests | None, BeforeValidator(_card)] = None
 
 
 class _Dropped(_Part):

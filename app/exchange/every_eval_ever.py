@@ -6,10 +6,12 @@ Source: its `eval.schema.json` and `instance_level_eval.schema.json`, version 0.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from app.items import ItemContent, JsonValue
+from app.records.sessions import Closing, SessionRecord
 
 SCHEMA_VERSION = "0.2.2"
 _CONFIDENCE = 0.95
@@ -38,24 +40,18 @@ class EvaluatedTest:
         not_scored: Outcome to number of items without a score.
     """
 
-    id: str
-    model: str
-    bank: str
-    bank_version: int
-    bank_version_id: str
-    library_version: str
+    session: SessionRecord
     ended_at: datetime
+    model: str
     theta: Measured | None
     score: Measured | None
     scored_on: str
-    n_scored: int
-    not_scored: Mapping[str, int] = field(default_factory=dict)
-    details: Mapping[str, str] = field(default_factory=dict)
+    not_scored: Mapping[str, int]
 
     @property
     def evaluation_id(self) -> str:
         """Id of the test, to which the lines of its items refer."""
-        return f"{self.bank}/{self.model}/{self.timestamp}/{self.id}"
+        return f"{self.session.bank_name}/{self.model}/{self.timestamp}/{self.session.id}"
 
     @property
     def timestamp(self) -> str:
@@ -63,21 +59,13 @@ class EvaluatedTest:
         return str(int(self.ended_at.timestamp()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatedItem:
+class EvaluatedItem(NamedTuple):
     """One scored item of a test; `content` is None if it is withheld or unknown."""
 
     key: str
     step: int
     content: ItemContent | None
-    score: float
-    raw: str | None = None
-    reasoning: str | None = None
-    extracted: str | None = None
-    extractor: str | None = None
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    latency_ms: float | None = None
+    closing: Closing
 
 
 def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
@@ -108,7 +96,10 @@ def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
             "source_organization_name": "unknown",
             "evaluator_relationship": "other",
         },
-        "eval_library": {"name": "sextant", "version": test.library_version},
+        "eval_library": {
+            "name": "sextant",
+            "version": str(test.session.provenance["code_version"]),
+        },
         "model_info": {"name": test.model, "id": test.model},
         "evaluation_results": [
             _result(test, name, figure, metric)
@@ -119,7 +110,7 @@ def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
     if lines is not None:
         document["detailed_evaluation_results"] = {
             "format": "jsonl",
-            "file_path": f"{test.id}.eee.jsonl",
+            "file_path": f"{test.session.id}.eee.jsonl",
             "hash_algorithm": "sha256",
             "checksum": hashlib.sha256(lines).hexdigest(),
             "total_rows": lines.count(b"\n"),
@@ -135,7 +126,8 @@ def instance_lines(test: EvaluatedTest, items: list[EvaluatedItem]) -> bytes:
 def _result(
     test: EvaluatedTest, name: str, figure: Measured, metric: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    uncertainty: dict[str, JsonValue] = {"num_samples": test.n_scored}
+    session = test.session
+    uncertainty: dict[str, JsonValue] = {"num_samples": session.summary["progress"]["scored"]}
     if figure.se is not None:
         uncertainty["standard_error"] = {"value": figure.se, "method": figure.method}
     if figure.lo is not None and figure.hi is not None:
@@ -149,24 +141,30 @@ def _result(
     not_scored = {f"not_scored_{outcome}": str(n) for outcome, n in test.not_scored.items() if n}
     return {
         "evaluation_result_id": f"{test.evaluation_id}#{name}",
-        "evaluation_name": test.bank,
+        "evaluation_name": session.bank_name,
         "source_data": {
-            "dataset_name": test.bank,
+            "dataset_name": session.bank_name,
             "source_type": "other",
-            "source_id": test.bank_version_id,
-            "source_version": str(test.bank_version),
+            "source_id": session.bank_version_id,
+            "source_version": str(session.bank_version),
         },
         "metric_config": {"metric_name": name, "lower_is_better": False, **metric},
         "score_details": {
             "score": figure.value,
-            "details": {**test.details, **not_scored, **caution},
+            "details": {
+                "stop_reason": session.stop_reason or "",
+                "seed": str(session.seed),
+                **not_scored,
+                **caution,
+            },
             "uncertainty": uncertainty,
         },
     }
 
 
 def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, JsonValue]:
-    content = item.content
+    content, closing = item.content, item.closing
+    raw = closing.answer_text if closing.raw_text is None else closing.raw_text
     asked: dict[str, JsonValue] = {"raw": "", "reference": []}
     sample_hash = None
     if content is not None:
@@ -179,39 +177,39 @@ def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, JsonValue]:
         "schema_version": f"instance_level_eval_{SCHEMA_VERSION}",
         "evaluation_id": test.evaluation_id,
         "model_id": test.model,
-        "evaluation_name": test.bank,
+        "evaluation_name": test.session.bank_name,
         "sample_id": item.key,
         "sample_hash": sample_hash,
         "interaction_type": "single_turn",
         "input": asked,
         "output": {
-            "raw": [] if item.raw is None else [item.raw],
-            "reasoning_trace": None if item.reasoning is None else [item.reasoning],
+            "raw": [] if raw is None else [raw],
+            "reasoning_trace": None if closing.reasoning is None else [closing.reasoning],
         },
         "answer_attribution": [],
-        "evaluation": {"score": item.score, "is_correct": item.score == 1.0},
+        "evaluation": {"score": closing.score, "is_correct": closing.score == 1.0},
         "metadata": {"step": str(item.step)},
     }
     if test.score is not None:
         line["evaluation_result_id"] = f"{test.evaluation_id}#accuracy"
-    if item.extracted is not None:
+    if closing.extracted is not None:
         line["answer_attribution"] = [
             {
                 "turn_idx": 0,
                 "source": "output.raw",
-                "extracted_value": item.extracted,
-                "extraction_method": item.extractor or "custom",
+                "extracted_value": closing.extracted,
+                "extraction_method": closing.extractor or "custom",
                 "is_terminal": True,
             }
         ]
-    if item.tokens_in is not None and item.tokens_out is not None:
+    if closing.tokens_in is not None and closing.tokens_out is not None:
         line["token_usage"] = {
-            "input_tokens": item.tokens_in,
-            "output_tokens": item.tokens_out,
-            "total_tokens": item.tokens_in + item.tokens_out,
+            "input_tokens": closing.tokens_in,
+            "output_tokens": closing.tokens_out,
+            "total_tokens": closing.tokens_in + closing.tokens_out,
         }
-    if item.latency_ms is not None:
-        line["performance"] = {"latency_ms": item.latency_ms}
+    if closing.latency_ms is not None:
+        line["performance"] = {"latency_ms": closing.latency_ms}
     return line
 
 

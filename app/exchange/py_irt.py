@@ -23,7 +23,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError, ItemBankError
-from app.exchange.json_text import json_lines
+from app.exchange.json_text import json_lines, no_repeats
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
@@ -54,18 +54,21 @@ def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftO
             continue
         if not responses:
             yield LeftOut(row, "no_answers", f"{examinee!r} answered nothing")
+        try:
+            given = no_repeats([(item.strip(), value) for item, value in responses.items()])
+        except ValueError as exc:
+            yield LeftOut(row, "unreadable", f"{exc}")
+            continue
         scores: dict[str, float] = {}
-        for item, value in responses.items():
+        for item, value in given.items():
             score = score_or_reason(value, row, choices)
             if isinstance(score, LeftOut):
                 yield score._replace(detail=f"{item!r}: {score.detail}")
-            elif item.strip() in scores:
-                yield LeftOut(row, "duplicate", f"{item!r}")
             else:
-                scores[item.strip()] = score
+                scores[item] = score
         if scores:
-            given = np.array([list(scores.values())])
-            table = ResponseTable((examinee.strip(),), tuple(scores), given)
+            known = np.array([list(scores.values())])
+            table = ResponseTable((examinee.strip(),), tuple(scores), known)
             yield TrialTable(FIRST_TRIAL, table, row)
 
 

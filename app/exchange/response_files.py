@@ -128,7 +128,7 @@ def sources_of(
     for file in files:
         folder = folders[file.path.parent]
         detected = detect(file)
-        if file.asked_for and not _names_others(file):
+        if file.asked_for and not any(fnmatchcase(file.path.name, one) for one in COMPANIONS):
             chosen = file_format or detected
             if chosen is None:
                 raise FileFormatError(
@@ -149,10 +149,6 @@ def sources_of(
         )
     # The newest run of a model comes first, so that older runs only add items that it lacks.
     return sorted(taken, key=lambda one: date_of(one[1].file), reverse=True), passed_over
-
-
-def _names_others(file: SourceFile) -> bool:
-    return any(fnmatchcase(file.path.name, pattern) for pattern in COMPANIONS)
 
 
 def detect(file: SourceFile) -> ResponseFormat | None:

@@ -330,9 +330,11 @@ def _check_header(header: Sequence[str], name: str) -> None:
             f"{name}: expected a first column of examinees and a column for each item, or"
             f" examinee,item,score; found {','.join(header)!r:.200}.{comma_hint(header)}"
         )
-    problems = Problems()
-    for _, text in _repeated(header):
-        problems.add(f"{name}:1:{text}", f"expected each column once, got {text!r} again")
+    problems, seen = Problems(), set[str]()
+    for text in header:
+        if text in seen:
+            problems.add(f"{name}:1:{text}", f"expected each column once, got {text!r} again")
+        seen.add(text)
     for j, text in enumerate(header):
         if j > 0 and not text:
             problems.add(f"{name}:1:{j + 1}", "expected an item id, got an empty name")
@@ -363,11 +365,6 @@ def _long_types(header: Sequence[str], roles: Mapping[str, int]) -> dict[int, An
     numbers = {roles["score"], roles.get(_TRIAL)}
     coded = {roles["examinee"], roles["item"]}
     return {j: NAMES if j in coded else TEXT for j in range(len(header)) if j not in numbers}
-
-
-def _repeated(names: Sequence[str]) -> list[tuple[int, str]]:
-    first: dict[str, int] = {}
-    return [(i, text) for i, text in enumerate(names) if first.setdefault(text, i) != i]
 
 
 def _check_range(

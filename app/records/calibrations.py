@@ -1,11 +1,13 @@
 """Calibrations as stored, with the abilities and items that they estimated."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.items import JsonValue
 from app.records.leased import Failure, LeasedRecord
@@ -57,3 +59,62 @@ class FittedItems:
 
     keys: tuple[str, ...]
     columns: Mapping[str, NDArray[np.float64]]
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class TaskErrors(TypedDict):
+    """Errors of the predicted score of one tag."""
+
+    n_examinees: int
+    mae: Finite
+    coverage95: Finite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedTest:
+    """Tests of held-out examinees on their own recorded answers, by one design.
+
+    Attributes:
+        design: Name of the design.
+        se_target: Standard error at which the design stops, if it has such a goal.
+        figures: Figures by name, such as `items_mean`, `theta_mae` and `coverage95`; `..._raw` is
+            for intervals from the model alone.
+        tasks: With several abilities, by tag.
+    """
+
+    design: str
+    se_target: float | None
+    figures: Mapping[str, Finite | None]
+    tasks: Mapping[str, TaskErrors] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftedTests:
+    """Simulated tests of examinees unlike the calibration sample; see `app.calibration.fit.shifts`.
+
+    Attributes:
+        hold_out: Which examinees were held out.
+        n_learned: Number of examinees in the calibration sample.
+        n_examinees: Number of examinees tested.
+        families: Families that were held out in turn.
+        rows: Results by design.
+        reason: Why there are no results.
+    """
+
+    hold_out: str
+    n_learned: int
+    n_examinees: int
+    families: tuple[str, ...] = ()
+    rows: tuple[SimulatedTest, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedTests:
+    """Simulated tests by several designs, and of examinees unlike the calibration sample."""
+
+    n_examinees: int
+    rows: tuple[SimulatedTest, ...]
+    shifts: tuple[ShiftedTests, ...] = ()

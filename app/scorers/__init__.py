@@ -3,7 +3,7 @@
 `build` makes a scorer from its stored spec, and `mark` scores an answer with it.
 """
 
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.base import Mark, NotScored, Scored, Scorer
 from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import aclose
 from app.scorers.marking import check, examples, mark
@@ -14,7 +14,7 @@ __all__ = [
     "Mark",
     "NotScored",
     "Scored",
-    "ScorerParams",
+    "Scorer",
     "Tools",
     "aclose",
     "build",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import override
 
 from app.items import Answer, ItemContent, Outcome
 from app.sandbox.pool import SMALL_MEMORY
@@ -79,7 +80,7 @@ def random_word(rng: np.random.Generator) -> str:
     return "".join(map(chr, rng.integers(ord("a"), ord("z"), 9)))
 
 
-class ScorerParams(BaseModel):
+class Scorer(BaseModel):
     """Base of the scorers: a frozen object that scores answers; its fields are its parameters.
 
     Pydantic checks the parameters of a `ScorerSpec` and writes their JSON schema, so that a new
@@ -101,6 +102,15 @@ class ScorerParams(BaseModel):
     libraries: ClassVar[tuple[str, ...]] = ()
     memory: ClassVar[int] = SMALL_MEMORY
 
+    @override
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take methods also from a mixin behind this class, which declares them without a body."""
+        super().__init_subclass__(**kwargs)
+        for name in Scorer.__abstractmethods__:
+            found = [vars(each)[name] for each in cls.__mro__ if name in vars(each)]
+            if found[0] is vars(Scorer)[name] and len(found) > 1:
+                setattr(cls, name, found[1])
+
     @abstractmethod
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Score `answer` to `item`.
@@ -117,7 +127,7 @@ class ScorerParams(BaseModel):
         """
 
     @property
-    def inner(self) -> "ScorerParams":
+    def inner(self) -> "Scorer":
         """The scorer whose `work_s`, `libraries` and `memory` apply: itself or the one it uses."""
         return self
 
@@ -148,7 +158,7 @@ class ScorerParams(BaseModel):
         If the helper was lost, nobody has read the answer: the result must not be unparsed.
         """
         if failed.is_lost:
-            return ScorerParams.gave_up(self, failed.reason)
+            return Scorer.gave_up(self, failed.reason)
         return self.gave_up(failed.reason)
 
     def gave_up(self, reason: str) -> NotScored:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from app.errors import ExamineeError, InvalidInputError, ScorerBudgetError
 from app.items import Answer, FinishReason, ItemContent, Json, Message, Outcome
-from app.scorers.base import Mark, NotScored, ScorerParams
+from app.scorers.base import Mark, NotScored, Scorer
 
 #: An endpoint's id or name; names are resolved when a session is created.
 EndpointName = Annotated[str, Field(min_length=1, max_length=200)]
@@ -89,7 +89,7 @@ class Budget(BaseModel):
         return self
 
 
-class CallingScorer(ScorerParams):
+class CallingScorer(Scorer):
     """Base of the scorers that call out.
 
     Attributes:
@@ -125,7 +125,7 @@ class CallingScorer(ScorerParams):
 
     @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """A right and a wrong answer; see `ScorerParams`."""
+        """A right and a wrong answer; see `Scorer`."""
         if not item.target:
             raise InvalidInputError("Simulated examinees need a target to answer with.")
         return item.target[0], "Something else altogether."

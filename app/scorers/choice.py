@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, choice_letter
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.base import Mark, NotScored, Scored, Scorer
 from app.scorers.text import (
     is_denied,
     last_boxed,
@@ -303,7 +303,7 @@ _EXTRACTORS: dict[ExtractorName, Callable[[str, Options], Claim]] = {
 }
 
 
-class Choice(ScorerParams):
+class Choice(Scorer):
     r"""Multiple choice: the option named by letter or by its text.
 
     Attributes:

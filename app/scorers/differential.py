@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from app.items import Answer, ItemContent
-from app.scorers.base import Mark, Scale, Scored, ScorerParams
+from app.scorers.base import Mark, Scale, Scored, Scorer
 from app.scorers.bertscore import BertScore
 from app.scorers.overlap import METRICS, TextMetric
 
@@ -19,7 +19,7 @@ IncorrectReferences = Annotated[
 ]
 
 
-class Differential(ScorerParams):
+class Differential(Scorer):
     """Similarity to the nearest target less that to the nearest incorrect reference.
 
     The difference lies in [-1, 1]; higher is better. The score is (1 + difference) / 2: 0.5 if the

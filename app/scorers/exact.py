@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams, random_word
+from app.scorers.base import Mark, NotScored, Scored, Scorer, random_word
 from app.scorers.text import (
     is_denied,
     is_refusal,
@@ -30,7 +30,7 @@ _NUMBER_SIGN = re.compile(r"(?<=\d)[.:/\-](?=\d)|(?<![\w)])[-+](?=[\d.])")
 _SENTENCE = re.compile(r"(?<=[^\d\s])[.!?](?:\s|$)")
 
 
-class Exact(ScorerParams):
+class Exact(Scorer):
     r"""The stated answer equals one of the accepted answers.
 
     The stated answer is the text in `\boxed{}`, else after "the answer is", else in bold on the
@@ -120,7 +120,7 @@ def stated_answer(text: str) -> tuple[str, str]:
     return ("whole" if line == text.strip() else "line"), line
 
 
-class Includes(ScorerParams):
+class Includes(Scorer):
     """One of the accepted answers occurs anywhere in the answer, last without a "not".
 
     Attributes:

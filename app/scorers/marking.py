@@ -16,7 +16,7 @@ from pydantic import JsonValue, TypeAdapter
 from app.errors import ExamineeError, FieldProblem, InvalidInputError, ScorerBudgetError
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
 from app.sandbox.pool import SMALL_MEMORY
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.base import Mark, NotScored, Scored, Scorer
 from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import Failed, confined
 from app.scorers.registry import build, default_registry
@@ -33,7 +33,7 @@ CHECK_TIMEOUT_S = 5.0
 
 
 async def mark(
-    scorer: ScorerParams, item: ItemContent, answer: Answer, tools: Tools | None = None
+    scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
 ) -> Mark:
     """Score `answer` to `item` with `scorer`; a scorer that calls out needs `tools`.
 
@@ -59,7 +59,7 @@ async def mark(
 
 
 async def mark_here(
-    scorer: ScorerParams, item: ItemContent, answer: Answer, tools: Tools | None = None
+    scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
 ) -> Mark:
     """Score an answer as `mark` does, but in this process whatever the size of the texts."""
     if answer.finish is FinishReason.LENGTH:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import WORK_S, Mark, NotScored, Scored, ScorerParams
+from app.scorers.base import WORK_S, Mark, NotScored, Scored, Scorer
 from app.scorers.confined import Failed, confined
 from app.scorers.numbers import Number, is_formula, numbers_in, prepare, whole_number
 from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, stands, statements
@@ -57,7 +57,7 @@ class Several:
 _Content = Number | _Expression | Several
 
 
-class Numeric(ScorerParams):
+class Numeric(Scorer):
     r"""A number or formula, compared by value within a tolerance; units are ignored.
 
     A target is a formula if letters other than units follow a number directly ("2x", "5a").
@@ -261,7 +261,7 @@ def _last_number(text: str) -> tuple[str, Number | _Expression] | None:
     return "last_number", _Expression(run[-1] if run else last.text)
 
 
-class Closeness(ScorerParams):
+class Closeness(Scorer):
     r"""Nearness of the answer's number to the target: 1 at the target, 0 from the limit on.
 
     The score falls linearly with the error. The limit is the larger of `abs_limit` and `rel_limit`

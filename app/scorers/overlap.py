@@ -20,12 +20,12 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scale, Scored, ScorerParams, random_word
+from app.scorers.base import Mark, NotScored, Scale, Scored, Scorer, random_word
 from app.scorers.exact import stated_answer
 from app.scorers.text import MAX_CHARS, declined, plain
 
 
-class TextMetric(ScorerParams):
+class TextMetric(Scorer):
     """Base of the scorers that compare an answer with the item's targets; the best one counts.
 
     Attributes:
@@ -159,7 +159,7 @@ class TokenF1(TextMetric):
         return max(f1(words, squad_normal(target).split()) for target in targets)
 
 
-class SpanF1(ScorerParams):
+class SpanF1(Scorer):
     """F1 of the set of spans that an answer lists against all targets of the item. Scale 0 to 1.
 
     This is for items that ask for several things (entities, labels): each target is one of them,

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams, random_word
+from app.scorers.base import Mark, NotScored, Scored, Scorer, random_word
 from app.scorers.confined import Failed, confined
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer, settled, stands
 
@@ -24,7 +24,24 @@ PHRASINGS = ("{}", "The answer is {}.", "The answer is {}", "Answer: {}", "#### 
 _Regex = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
-class Pattern(ScorerParams):
+class _Searching(Scorer):
+    """Base of the scorers that search with a user's patterns, for `timeout_s` seconds at most."""
+
+    searches: ClassVar[bool] = True
+
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
+
+    @property
+    @override
+    def work_s(self) -> float:
+        return self.timeout_s
+
+    @override
+    def gave_up(self, reason: str) -> NotScored:
+        return NotScored(outcome=Outcome.UNPARSED, reason=f"The pattern gave no result: {reason}.")
+
+
+class Pattern(_Searching):
     """A regular expression: a match is right, or a group of it is compared with the targets.
 
     Attributes:
@@ -35,17 +52,10 @@ class Pattern(ScorerParams):
     """
 
     version: ClassVar[str] = "2"
-    searches: ClassVar[bool] = True
 
-    pattern: Annotated[str, Field(min_length=1, max_length=2000)]
+    pattern: _Regex
     group: int | str | None = None
     ignore_case: bool = False
-    timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
-
-    @property
-    @override
-    def work_s(self) -> float:
-        return self.timeout_s
 
     @override
     async def check(self) -> None:
@@ -55,10 +65,6 @@ class Pattern(ScorerParams):
         if isinstance(self.group, str) and self.group not in names:
             listed = ", ".join(names) or "none"
             raise ValueError(f"group {self.group!r} does not exist, pattern names: {listed}")
-
-    @override
-    def gave_up(self, reason: str) -> NotScored:
-        return NotScored(outcome=Outcome.UNPARSED, reason=f"The pattern gave no result: {reason}.")
 
     @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
@@ -189,7 +195,7 @@ def altered(target: str) -> tuple[str, ...]:
     )
 
 
-class Extract(ScorerParams):
+class Extract(_Searching):
     """The text that a pattern finds equals an accepted answer, without what is removed from both.
 
     lm-eval scores in the same way: a `regex` filter with its `group_select`, then `exact_match`
@@ -206,29 +212,17 @@ class Extract(ScorerParams):
         timeout_s: Seconds that the search may take; after these the answer is unparsed.
     """
 
-    searches: ClassVar[bool] = True
-
     pattern: _Regex | None = None
     match: Annotated[int, Field(ge=-1000, le=1000)] = 0
     remove: Annotated[list[_Regex], Field(max_length=20)] = Field(default_factory=list)
     ignore_case: bool = False
     ignore_punctuation: bool = False
     ignore_numbers: bool = False
-    timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
-
-    @property
-    @override
-    def work_s(self) -> float:
-        return self.timeout_s
 
     @override
     async def check(self) -> None:
         for pattern in filter(None, [self.pattern, *self.remove]):
             await _groups_of(f"pattern {pattern!r}", pattern)
-
-    @override
-    def gave_up(self, reason: str) -> NotScored:
-        return NotScored(outcome=Outcome.UNPARSED, reason=f"The patterns gave no result: {reason}.")
 
     @override
     async def score(self, item: ItemContent, answer: Answer) -> Mark:

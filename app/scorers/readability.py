@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from app.items import Answer, ItemContent
-from app.scorers.base import Mark, Scale, Scored, ScorerParams
+from app.scorers.base import Mark, Scale, Scored, Scorer
 from app.scorers.text import MAX_CHARS, declined, no_answer, without_emphasis
 
 _WORD = re.compile(r"[A-Za-zÀ-ÖØ-öø-ÿ]+(?:['’][A-Za-z]+)?|\d+(?:[.,]\d+)*")
@@ -20,7 +20,7 @@ _VOWELS = re.compile(r"[aeiouyà-öø-ÿ]+")
 _SILENT = re.compile(r"(?:(?<![l])e|(?<=[aeiouy])le|(?<![sxzcgh])es|(?<![td])ed)$")
 
 
-class Readability(ScorerParams):
+class Readability(Scorer):
     """Flesch-Kincaid grade level of an English answer against a grade that was asked for.
 
     The grade has no bounds; lower is easier to read. The score is 1 up to grade `goal` and falls

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
 from app.items import ScorerSpec
-from app.scorers.base import Scale, ScorerParams
+from app.scorers.base import Scale, Scorer
 from app.validation import problems_of
 
 ENTRY_POINT_GROUP = "sextant.scorers"
@@ -20,8 +20,8 @@ ENTRY_POINT_GROUP = "sextant.scorers"
 class ScorerRegistry:
     """Scorer classes by name. A name that is already taken is refused."""
 
-    def __init__(self, classes: Mapping[str, type[ScorerParams]]) -> None:
-        self._classes: dict[str, type[ScorerParams]] = {}
+    def __init__(self, classes: Mapping[str, type[Scorer]]) -> None:
+        self._classes: dict[str, type[Scorer]] = {}
         self._names: dict[type, str] = {}
         for name, scorer_class in classes.items():
             self.register(name, scorer_class)
@@ -31,15 +31,15 @@ class ScorerRegistry:
 
         Raises:
             AlreadyExistsError: The name is taken.
-            InvalidInputError: `scorer_class` is no `ScorerParams` class with all methods.
+            InvalidInputError: `scorer_class` is no `Scorer` class with all methods.
         """
         if not (
             isinstance(scorer_class, type)
-            and issubclass(scorer_class, ScorerParams)
+            and issubclass(scorer_class, Scorer)
             and not isabstract(scorer_class)
         ):
             raise InvalidInputError(
-                f"Scorer {name!r} must be a subclass of app.scorers.base.ScorerParams with "
+                f"Scorer {name!r} must be a subclass of app.scorers.base.Scorer with "
                 f"methods 'score' and 'examples', got {scorer_class!r}."
             )
         if name in self._classes:
@@ -66,7 +66,7 @@ class ScorerRegistry:
                 ) from exc
             self.register(point.name, loaded)
 
-    def build(self, spec: ScorerSpec) -> ScorerParams:
+    def build(self, spec: ScorerSpec) -> Scorer:
         """Build the scorer that `spec` describes.
 
         Raises:
@@ -120,7 +120,7 @@ def default_registry() -> ScorerRegistry:
     return registry
 
 
-def build(spec: ScorerSpec) -> ScorerParams:
+def build(spec: ScorerSpec) -> Scorer:
     """Build the scorer that `spec` describes.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from app.scorers.base import ScorerParams
+from app.scorers.base import Scorer
 from app.scorers.bertscore import BertScore
 from app.scorers.callback import Callback
 from app.scorers.choice import Choice
@@ -15,7 +15,7 @@ from app.scorers.overlap import METRICS, SpanF1
 from app.scorers.pattern import Extract, Pattern
 from app.scorers.readability import Readability
 
-SCORERS: Mapping[str, type[ScorerParams]] = {
+SCORERS: Mapping[str, type[Scorer]] = {
     **METRICS,
     "bertscore": BertScore,
     "callback": Callback,

@@ -5,11 +5,18 @@ import numpy as np
 import pytest
 
 from app.calibration.filters import FilterSettings
-from app.calibration.pipeline.blind_banks import blind_banks, glimpses_on, is_calibrated_from
+from app.calibration.pipeline.blind_banks import (
+    banks_without,
+    blind_banks,
+    glimpses_on,
+    is_calibrated_from,
+)
 from app.calibration.pipeline.fit import CALIBRATORS, prepared
 from app.calibration.pipeline.plan import CalibrationPlan
+from app.calibration.pipeline.ranking import bank_by_moments, learned_from
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
+from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.responses import ResponseTable
 from app.engine.simulation.learning import Glimpse, learn_correction
 from app.engine.simulation.simulate import draw_scores
@@ -107,6 +114,25 @@ def test_intervals_learned_on_blind_banks_hold_for_other_examinees() -> None:
         return float(np.mean([one.lo <= theta <= one.hi for one, theta in told]))
 
     assert held(informed) < 0.85 < 0.91 < held(blind) < 0.98
+
+
+def test_a_bank_by_moments_is_calibrated_again_by_moments() -> None:
+    table = world("continuous", n_items=60, n_examinees=100).table
+    bank = bank_by_moments(table)
+    table = table.select(items=np.isin(table.items, bank.item_ids))
+    assert not is_calibrated_from(bank, table.scores)  # which answers alone would tell
+    design = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 15}})
+
+    learned = learned_from(table.scores, bank, design, max_items=15, seed=0, moments=True)
+
+    held_out = {}
+    for tested, blind in banks_without(bank, table, range(100), 0, moments=True):
+        others = table.select(examinees=~np.isin(range(100), tested))
+        own = bank_by_moments(others)
+        assert blind.b[[bank.index_of(item) for item in own.item_ids]] == pytest.approx(own.b)
+        held_out[tuple(tested)] = blind
+    seen = glimpses_on(held_out.items(), table.scores, design.build, seed=0)
+    assert learned == learn_correction(seen, known=whole_bank_abilities(bank, table.scores)[0])
 
 
 def test_a_bank_of_flat_items_is_from_nobody() -> None:

@@ -248,6 +248,8 @@ def test_a_number_of_items_that_is_none_is_the_only_fault() -> None:
 def test_all_faults_are_reported_at_once() -> None:
     faults = problems({"budget": {"usd": -1}, "stopping": {"se": 0}, "x": 1})
     assert set(faults) == {"/budget/usd", "/stopping/se", "/x"}
+    both = problems({"stopping": {"se": 0, "min_items": 9, "max_items": 8}})
+    assert set(both) == {"/stopping/se", "/stopping/min_items"}
     with pytest.raises(InvalidInputError, match=r"\(and 1 more\)\.$"):
         Design.from_dict({"budget": {"usd": -1}, "x": 1})
     with pytest.raises(InvalidInputError, match=r"above 0|> 0") as alone:

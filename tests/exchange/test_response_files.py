@@ -116,6 +116,13 @@ def test_rows_that_name_no_filter_come_in_the_order_of_the_filters() -> None:
     assert [part.score for part in parts if isinstance(part, Recorded)] == [1.0, 1.0]
 
 
+def test_rows_of_tasks_without_a_filter_are_taken_beside_any_named_one() -> None:
+    file = lines("samples_arc_2024-01-01T00-00-00.jsonl", [sample(0, filter="none")])
+    assert [r.score for r in records(file, filters=("filter of letters",))] == [1.0]
+    with pytest.raises(FileFormatError, match="the filter 'filter 2', found: 'none'"):
+        read(file, filters=("filter 2",))
+
+
 def test_documents_that_are_numbered_anew_are_no_rows_of_another_filter() -> None:
     rows = [{**sample(n % 2), "doc_hash": f"h{n}"} for n in range(4)]
     for row in rows:
@@ -441,6 +448,13 @@ def test_a_helm_run_gives_the_means_of_its_metric() -> None:
     ]
 
 
+def test_blanks_around_a_name_do_not_belong_to_an_items_key() -> None:
+    of_helm = helm([instance(" id1 ", stat("exact_match", 1.0))])
+    of_inspect = inspect_json([scored("C", " a ")])
+    found = [one.item for one in (*records(*of_helm), *records(of_inspect))]
+    assert found == ["mmlu:subject=x/id1", "arc/a"]
+
+
 def test_figures_under_perturbation_inside_an_entry_are_not_taken() -> None:
     worst = stat("exact_match", 0.0)
     worst["name"]["perturbation"] = {"name": "robustness", "computed_on": "worst"}
@@ -712,9 +726,10 @@ def test_a_file_whose_first_object_gives_a_name_twice_is_not_passed_over(tmp_pat
 def test_py_irt_lines_leave_absent_answers_missing() -> None:
     rows = [
         {"subject_id": "m1", "responses": {"q1": 1, "q2": 0}},
-        {"subject_id": "m2 ", "responses": {" q2": 0.5, "q3": None, "q2": 1}},
+        {"subject_id": "m2 ", "responses": {" q2": 0.5, "q3": None}},
         {"subject_id": "m3", "responses": {}},
         {"subject_id": "", "responses": {"q1": 1}},
+        {"subject_id": "m5", "responses": {" q2": 0.5, "q2": 1}},
     ]
     file = lines("answers.jsonl", rows)
     found = [part for part in read(file) if isinstance(part, TrialTable)]
@@ -724,9 +739,9 @@ def test_py_irt_lines_leave_absent_answers_missing() -> None:
     ]
     assert reasons(file) == [
         (2, "not_scored"),
-        (2, "duplicate"),
         (3, "no_answers"),
         (4, "unreadable"),
+        (5, "unreadable"),
     ]
 
 

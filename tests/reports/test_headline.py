@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from app.api.schemas.sessions import SessionBrief
 from app.demo.scripted_model import ScriptedModel
-from app.records.fields import ends
+from app.records.fields import ends, interval
 from app.records.figures import EstimateFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import Headline, dollars, headline_lines, lost_answers, missed_margin
@@ -16,6 +17,7 @@ from app.reports.headline import headline_of
 from app.reports.namesakes import distinct_names
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
+from app.services.visibility import View
 from app.settings import Settings
 from app.storage.database import Database
 from tests.services.sessions import opened, spec
@@ -159,6 +161,7 @@ async def answered(
     return record
 
 
+PLACED = {"standing": "within", "agrees": True, "percentile": 50.0}
 MAXIMUM_INFORMATION = {"criterion": "maximum_information"}
 
 
@@ -223,6 +226,22 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
          "38 % of the answers could not be parsed, and count as wrong: read some of them."),
     ):  # fmt: skip
         assert trust_of(record, **place) == (level, reason)
+
+
+async def test_trust_does_not_tell_of_a_withheld_scorer(ended: SessionRecord) -> None:
+    ways: Any = {"asked": {"scorer": "a"}, "asked_when_calibrated": {"scorer": "b"}}
+    estimate: Any = {**ended.summary["estimate"], "extrapolation": PLACED}
+    score: Any = {**not_none(ended.summary["score"]), "interval": interval(0.42, 0.6)}
+    record = replace(
+        ended,
+        withheld=True,
+        provenance={**ended.provenance, **ways},
+        summary={**ended.summary, "estimate": estimate, "score": score},
+    )
+    for is_whole, level in ((True, "fair"), (False, "good")):
+        view = View(is_whole=is_whole)
+        assert SessionBrief.of(record, view).trust == level
+        assert not_none(headline_of(view.session(record))).trust.level == level
 
 
 async def test_the_demo_ends_with_a_result_that_is_trusted_and_right(services: Services) -> None:

@@ -251,6 +251,7 @@ def test_a_profile_is_shown_by_task() -> None:
     assert "more of it helps at task-1" in page.text
     assert {ability.above for ability in found.abilities} == {None}  # no thetas are known
     assert sum(task.n_asked for task in found.tasks) == 30
+    assert {task.method for task in found.tasks} == {"combined"}
 
 
 def test_a_task_that_was_never_asked_is_marked_so() -> None:

@@ -11,14 +11,12 @@ from app.engine.bank import ItemBank
 from app.engine.lint import CODES, Finding, lint, quarantine
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.errors import InvalidInputError
+from app.records.calibrations import ShiftedTests, SimulatedTest, SimulatedTests
 from app.reports.version.build import MAX_ROWS, judged_items, version_report
 from app.reports.version.facts import (
     CalibrationFacts,
     FittedItem,
     Identity,
-    ShiftedTests,
-    SimulatedTest,
-    SimulatedTests,
     VersionReport,
 )
 from app.reports.version.page import FLAG_WORDS, render, summary
@@ -219,7 +217,7 @@ OF_TASKS = SimulatedTest(
     design="score_16",
     se_target=None,
     figures={"items_mean": 16.0, "coverage95": 0.95},
-    tasks={NASTY: {"mae": 0.0312, "coverage95": 0.94}},
+    tasks={NASTY: {"n_examinees": 150, "mae": 0.0312, "coverage95": 0.94}},
 )
 
 

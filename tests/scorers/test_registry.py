@@ -8,11 +8,11 @@ from typing_extensions import override
 from app.errors import AlreadyExistsError, InvalidInputError, UnknownNameError
 from app.items import Answer, ItemContent, ScorerSpec
 from app.scorers import Mark, Scored, build, check, describe
-from app.scorers.base import ScorerParams
+from app.scorers.base import Scorer
 from app.scorers.registry import ENTRY_POINT_GROUP, ScorerRegistry
 
 
-class Longest(ScorerParams):
+class Longest(Scorer):
     """Scores long answers as good answers."""
 
     version: ClassVar[str] = "3"
@@ -28,7 +28,21 @@ class Longest(ScorerParams):
         return "x" * self.enough, "x"
 
 
-class NoScorer(ScorerParams):
+class ByLength:
+    """The methods of a scorer, for any class that is one."""
+
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        return Scored(score=float(len(answer.text) > 3), extractor="length")
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        return "long", "x"
+
+
+class WithMixin(Scorer, ByLength):
+    """Scores long answers as good answers."""
+
+
+class NoScorer(Scorer):
     """Lacks a method `score`."""
 
 
@@ -71,6 +85,14 @@ def test_a_scorer_of_an_installed_package_is_found_through_its_entry_point() -> 
     registry = ScorerRegistry({})
     registry.load((_point("longest", "Longest"),))
     assert registry.build(ScorerSpec("longest", {"enough": 5})) == Longest(enough=5)
+
+
+async def test_a_scorer_may_have_its_methods_from_a_mixin() -> None:
+    registry = ScorerRegistry({})
+    registry.register("mixed", WithMixin)
+    item, answer = ItemContent(prompt="q", target=("t",)), Answer(text="long")
+    scored = await registry.build(ScorerSpec("mixed")).score(item, answer)
+    assert scored == Scored(score=1.0, extractor="length")
 
 
 def test_an_entry_point_cannot_take_a_name_that_is_taken() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,13 @@ async def test_a_bundle_makes_the_same_version_again(services: Services) -> None
     for field in ("licence", "source", "default_scorer", "prompt", "metadata", "unparsed_policy"):
         assert getattr(bank, field) == getattr(SPEC, field)
     assert await bundle_of(services) == content
+
+
+async def test_a_bundle_holds_prompts_as_long_as_a_bank_may_have_them(services: Services) -> None:
+    prompt = {"system": "Be brief. " * 2_000}
+    await make_bank(services, replace(SPEC, prompt=prompt), spread("a", "b", "c"))
+    after = await sent(services, await bundle_of(services), "copy")
+    assert (await services.banks.get_bank(after.bank_id)).bank.prompt == prompt
 
 
 async def test_a_bank_of_parameters_only_has_a_bundle_too(services: Services) -> None:

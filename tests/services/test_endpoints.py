@@ -2,20 +2,29 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.base import CompletionRequest
+from app.adapters.base import Completion, CompletionRequest
 from app.adapters.guard import AddressGuard
+from app.adapters.likelihood import Likelihood, LikelihoodRequest
+from app.adapters.prompting import PromptStyle
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import NotFoundError, PreconditionFailedError
-from app.items import Message
+from app.items import ItemContent, Message
 from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price
+from app.records.sessions import Closing
+from app.services.endpoints.calls import Call, RateLimited
 from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, origin_of
+from app.services.sessions.asking import Asker
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -67,6 +76,49 @@ async def test_a_deleted_endpoint_is_gone_for_users_and_serves_its_sessions_to_t
     assert (await endpoints.ready(created.id)).config.model == "m"
     with pytest.raises(NotFoundError):
         await endpoints.delete(created.id, expected_revision=2)
+
+
+async def test_a_call_costs_what_its_endpoint_took_when_it_was_called(
+    endpoints: EndpointService,
+) -> None:
+    ready = await endpoints.ready((await endpoints.create(spec())).id)
+    dearer = replace(ready.endpoint.settings, price=Price(input_per_1m=1000.0))
+    limited = RateLimited(ready, endpoints, endpoints._transport)
+
+    class Answering:
+        async def complete(self, request: CompletionRequest) -> Completion:
+            changed = replace(ready, endpoint=replace(ready.endpoint, settings=dearer))
+            limited.next = Call(changed, limited.next.examinee)  # by a call that begins meanwhile
+            return Completion(text="A", raw="A", tokens_in=2_000_000, tokens_out=1_000_000)
+
+    limited.next = Call(ready, cast(Any, Answering()))
+    marker: Any = Mock(close=AsyncMock(return_value=Closing(outcome="scored", score=1.0)))
+    item: Any = Mock(content=ItemContent(prompt="?"))
+    asker = Asker(examinee=limited, endpoint=ready, marker=marker, style=PromptStyle())
+    closing = await asker.ask(item, rng=np.random.default_rng(0))
+    assert closing.usd == 2 * 1.0 + 1 * 3.0
+
+
+@pytest.mark.parametrize(
+    ("normalise", "most_likely"), [("none", "A"), ("bytes", "B"), ("characters", "C")]
+)
+async def test_likelihoods_are_divided_by_the_lengths_of_the_options(
+    endpoints: EndpointService, normalise: Any, most_likely: str
+) -> None:
+    """By hand: -1, -2, -2.1; by bytes -1/1, -2/6, -2.1/4; by characters -1/1, -2/2, -2.1/4."""
+    ready = await endpoints.ready((await endpoints.create(spec())).id)
+    logprobs = {"a": -1.0, "語語": -2.0, "bbbb": -2.1}
+
+    async def likelihood(request: LikelihoodRequest) -> Likelihood:
+        return Likelihood(logprob=logprobs[request.continuation.strip()], n_tokens=1)
+
+    marker: Any = Mock(close=AsyncMock(return_value=Closing(outcome="scored", score=1.0)))
+    item: Any = Mock(content=ItemContent(prompt="?", choices=tuple(logprobs)))
+    style = PromptStyle(mode="loglikelihood", normalise=normalise)
+    examinee: Any = Mock(likelihood=likelihood)
+    asker = Asker(examinee=examinee, endpoint=ready, marker=marker, style=style)
+    await asker.ask(item, rng=np.random.default_rng(0))
+    assert marker.close.call_args.args[1].text == most_likely
 
 
 async def test_calls_of_one_process_share_a_look_whether_their_endpoint_has_changed(

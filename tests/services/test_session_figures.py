@@ -20,8 +20,10 @@ from app.engine.prediction.correction import (
     IntervalFactor,
     ReferenceThetas,
 )
+from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Response, Usage
 from app.errors import InvalidInputError
+from app.records.fields import interval
 from app.records.figures import NOT_TOLD
 from app.records.sessions import Closing, SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -39,7 +41,7 @@ from app.services.sessions.figures import (
     spent_figures,
 )
 from app.services.sessions.plan import SessionPlan
-from app.services.sessions.result import Result
+from app.services.sessions.result import Result, score_in
 from app.services.sessions.run import SessionRun
 from tests.services.banks import alike, make_bank, question
 from tests.services.sessions import length, run_of, spec
@@ -85,8 +87,13 @@ def test_a_sum_is_unknown_as_soon_as_one_paid_answer_does_not_tell(
     assert tuple(told[name] for name in names) == sums
     limit = told["at_most"]
     assert (None if limit is None else tuple(limit[name] for name in names)) == at_most
-    both = spent_figures([meter, metered(PAID)])
+    both = spent_figures(iter([meter, metered(PAID)]))
     assert both["calls"] == told["calls"] + 1
+
+
+def test_no_session_has_spent_nothing() -> None:
+    nothing = {"calls": 0, "tokens_in": 0, "tokens_out": 0, "usd": 0.0, "at_most": None}
+    assert spent_figures([]) == nothing
 
 
 @pytest.mark.parametrize(
@@ -476,6 +483,26 @@ async def test_of_several_abilities_the_main_one_is_reachable(services: Services
     assert errors[theta] == min(errors.values())
 
 
+def tagged(version: LoadedVersion, n_tags: int) -> LoadedVersion:
+    """Return a version of eight items, among whom the tags t0, t1, ... are dealt out in turn."""
+    tags = tuple(tuple(f"t{n}" for n in range(item, n_tags, 8)) for item in range(8))
+    bank = ItemBank.from_abilities(SEVERAL, [str(number) for number in range(8)])
+    return replace(version, bank=bank, tags=tags)
+
+
+async def test_at_most_fifty_tasks_are_told_and_the_whole_bank_beside_them(
+    services: Services,
+) -> None:
+    version = tagged(await services.versions.load(bank="demo"), 60)
+    test = Design.from_dict({"preset": "ability"}).build(version.bank)
+    tasks = (WHOLE_BANK, *(f"t{n}" for n in range(60)))
+    test = replace(test, tasks=dict.fromkeys(tasks, test.predictor))
+    fifty = [f"t{n}" for n in range(50)]
+    for target, told in ((None, fifty), ({"t55": 1.0}, [WHOLE_BANK, *fifty])):
+        profile = not_none(profile_of(version, test, test.start(), target))
+        assert [task["tag"] for task in profile["tasks"]] == told
+
+
 REFERENCE = ReferenceThetas(centre=0.0, spread=1.0)
 STRETCH = IntervalFactor(answers=(1,), factor=(3.0,), usual=(1.0,), power=0.0, reference=REFERENCE)
 LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
@@ -490,6 +517,33 @@ def result(extrapolation: Any) -> Result:
 def at(standing: str, sd: float) -> dict[str, Any]:
     """Return an extrapolation whose score is known with this error."""
     return {"standing": standing, "sd": sd, "position": -2.0}
+
+
+def of_tasks(of_score: str, **own: str) -> Any:
+    """Return stored figures with a fifth of the answers unscored; only `law` is scored whole."""
+    told = {"value": 0.5, "interval": interval(0.4, 0.6)}
+    tasks = [
+        {"tag": tag, "n_items": 10, "n_asked": n_asked, **told, **own}
+        for tag, n_asked in (("law", 10), ("art", 3))
+    ]
+    score = {**told, "method": of_score, "target": {"law": 1.0, "history": 2.0}, "nonresponse": 0.2}
+    return {"score": score, "profile": {"abilities": [], "tasks": tasks}}
+
+
+def test_a_task_that_was_scored_whole_has_no_room_for_unscored_answers() -> None:
+    law, art = (not_none(score_in(of_tasks("combined"), tag)) for tag in ("law", "art"))
+    assert (law["method"], law["nonresponse"]) == ("all_items", 0.0)
+    assert (art["method"], art["nonresponse"]) == ("combined", 0.2)
+    assert (law["target"], art["target"]) == ({"law": 1.0}, {"art": 1.0})
+    whole = not_none(score_in(of_tasks("combined", tag=WHOLE_BANK)))
+    assert (whole["target"], whole["interval"]) == (None, interval(0.4, 0.6))
+
+
+def test_a_task_is_not_known_because_what_the_test_was_about_is() -> None:
+    older = not_none(score_in(of_tasks("all_items"), "art"))
+    assert older["method"] == "score-model"
+    newer = not_none(score_in(of_tasks("all_items", method="combined"), "art"))
+    assert newer["method"] == "combined"
 
 
 def test_decisions_use_no_narrower_interval_than_reported() -> None:

@@ -1,16 +1,22 @@
 """Sessions: what is refused before one is created, and what is stored of it."""
 
+import json
+from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
-from app.errors import InvalidInputError, InvalidStateError, NotFoundError
+from app.acting import DEFAULT_PROJECT, Acting, acting_for
+from app.errors import InvalidInputError, InvalidStateError, MissingScopeError, NotFoundError
 from app.records.endpoints import Price
-from app.records.sessions import Plan, SessionFilter
+from app.records.sessions import Examinee, ExamineeKind, Plan, SessionFilter
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec, check_plan
 from app.services.sessions.plan import SessionPlan, nothing_to_ask
+from app.services.sessions.report import SessionFormat
 from app.services.sessions.run import open_run
+from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest
 from tests.services.banks import alike, make_bank, question
 from tests.services.sessions import answered, by_hand, length, scripted, spec
@@ -152,6 +158,45 @@ async def test_a_choice_by_cost_is_refused_where_costs_are_not_known(services: S
 
 SHORT = {"stopping": {"se": None, "min_items": 1, "max_items": 30}}
 LONGER: Plan = {"stopping": {"se": None, "min_items": 1, "max_items": 60}}
+
+
+async def test_a_live_session_that_is_extended_waits_for_a_worker(services: Services) -> None:
+    record = await services.sessions.create(spec())
+    await services.sessions.cancel(record.id)
+    extended = await services.derived_sessions.extend(record.id, length(14), {})
+    assert (extended.mode, extended.status) == ("live", "queued")
+
+
+async def test_only_an_admin_answers_for_an_examinee_of_another_key(services: Services) -> None:
+    examinee = Examinee(name="anna", kind=ExamineeKind.PERSON)
+    await by_hand(services, examinee=examinee)
+    given = spec(mode="manual", endpoint=None, examinee=examinee)
+    with acting_for(Acting(DEFAULT_PROJECT, "key_of_another")):
+        with pytest.raises(MissingScopeError, match="'anna' was named by another key"):
+            await services.sessions.create(given)
+        assert (await services.sessions.create(given, is_admin=True)).examinee == examinee
+
+
+async def test_a_report_names_the_endpoint_and_an_export_its_model(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await answered(services, await by_hand(services, length(5)))
+    provenance: Any = {**record.provenance, "n_never_asked": 7}
+    for name, model, metadata, reported, exported in (
+        ("mine", "m", {"model": "told"}, "mine", "m"),
+        (None, "m", {"model": "told"}, "m", "m"),
+        ("mine", None, {"model": "told"}, "mine", "told"),
+        ("mine", None, {}, "mine", "mine"),
+        (None, None, {"model": "told"}, "told", "told"),
+        (None, None, {}, "A model answered for by hand", "manual"),
+    ):
+        named = replace(record, endpoint_name=name, endpoint_model=model, metadata=metadata)
+        stored = AsyncMock(return_value=replace(named, provenance=provenance))
+        monkeypatch.setattr(SessionService, "get", stored)
+        identity = (await services.session_reports.report(record.id, reveal=True)).identity
+        assert (identity.examinee, identity.n_never_asked) == (reported, 7)
+        file = await services.session_reports.export(record.id, SessionFormat.EEE, reveal=True)
+        assert json.loads(file)["model_info"]["name"] == exported
 
 
 async def test_errors_are_asked_again(services: Services) -> None:

@@ -148,7 +148,7 @@ async def get_session(
     if wait:
         await wait_for_end(request, feed, "session", session_id, wait)
     record = await opened.sessions.get(session_id)
-    return SessionBrief.of(record) if view == "brief" else SessionRead.of(record, seen)
+    return SessionBrief.of(record, seen) if view == "brief" else SessionRead.of(record, seen)
 
 
 @router.delete("/{session_id}", status_code=204, **allow("run", InvalidStateError))

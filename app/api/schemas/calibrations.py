@@ -134,7 +134,7 @@ class CalibrationCreate(Input):
     allow_few: bool = False
     """Allow a 4PL from fewer than 500 examinees."""
     max_cycles: Annotated[int, Field(ge=1, le=100_000)] = 2000
-    """Most E-steps; at least two are made."""
+    """Most cycles of the estimation, as `iterations` counts them. 1pl to 4pl make at least two."""
     compare: list[Model] = Field(
         default_factory=list, max_length=4, examples=[["1pl", "2pl", "3pl"]]
     )

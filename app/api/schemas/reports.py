@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
+from app.records.calibrations import SimulatedTests
 from app.records.figures import EstimateFigures
 from app.reports.session import words as session_words
 from app.reports.session.facts import (
@@ -23,7 +24,6 @@ from app.reports.version.facts import (
     Identity,
     ItemCurve,
     Precision,
-    SimulatedTests,
     VersionReport,
 )
 from app.reports.version.page import summary

@@ -347,8 +347,9 @@ class SessionBrief(Output):
     stop_reason: StopReason | None
 
     @classmethod
-    def of(cls, record: SessionRecord) -> "SessionBrief":
-        """From the stored session; it holds no text that anybody withholds."""
+    def of(cls, record: SessionRecord, view: View) -> "SessionBrief":
+        """From the stored session."""
+        record = view.session(record)
         figures, headline = record.summary, headline_of(record)
         name = record.endpoint_name or record.endpoint_model
         return cls.model_validate(

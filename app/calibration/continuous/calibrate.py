@@ -135,7 +135,7 @@ def calibrate_continuous(
 
     Args:
         table: Scores in [0, 1]; 1 is best.
-        max_cycles: Most E-steps.
+        max_cycles: Most cycles of an E-step and an M-step, before those of the errors.
         watch: Called after each cycle with its number and its longest step in standard errors.
 
     Raises:

@@ -11,6 +11,7 @@ Measurement in Education 13, for adaptive tests that capitalise on errors of the
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,20 +41,34 @@ def blind_banks(
 ) -> Iterator[tuple[Sequence[int], ItemBank]]:
     """Yield positions of examinees with the bank to test them on, until all have been tested.
 
-    That is the bank itself if it was calibrated from others, or if there are more than 1,000
-    examinees, of whom a few hardly move an item. If it was calibrated from these, a
-    fold of them is held out at a time, and the items are calibrated again on the bank's scale.
+    That is the bank itself if it was calibrated from others, which the answers tell. Otherwise it
+    is as in `banks_without`, whose arguments these are.
+    """
+    if is_calibrated_from(bank, table.scores):
+        yield from banks_without(bank, table, rows, seed)
+    else:
+        yield rows, bank
+
+
+def banks_without(
+    bank: ItemBank, table: ResponseTable, rows: Sequence[int], seed: int, *, moments: bool = False
+) -> Iterator[tuple[Sequence[int], ItemBank]]:
+    """Yield the same for a bank that was calibrated from these examinees.
+
+    A fold of them is held out at a time, and the items are calibrated again on the bank's scale.
+    With more than 1,000 examinees it is the bank itself: a few of them hardly move an item.
 
     Args:
         bank: Bank of one ability.
         table: Answers to the bank's items, in its order.
         rows: Positions of the examinees to test.
         seed: Random seed of the folds.
+        moments: Whether the bank was calibrated by moments, as `CalibrationPlan` has it.
     """
-    if table.n_examinees > _MOST_EXAMINEES or not is_calibrated_from(bank, table.scores):
+    if table.n_examinees > _MOST_EXAMINEES:
         yield rows, bank
         return
-    plan = _plan_of(bank)
+    plan = replace(_plan_of(bank), moments=moments)
     matrix = prepared(table.select(items=bank.a != 0.0), plan).matrix
     order = np.random.default_rng(seed).permutation(np.asarray(rows, dtype=np.intp))
     for number in range(FOLDS):
@@ -90,7 +105,8 @@ def glimpses_on(
 def is_calibrated_from(bank: ItemBank, scores: FloatArray) -> bool:
     """Whether these are most of the examinees that a bank was calibrated from.
 
-    Maximum likelihood makes the sum of an item's scores what its curve expects of the examinees.
+    Maximum likelihood makes the sum of an item's scores what its curve expects of the examinees. A
+    calibration by moments does so only about, and is not recognised for sure.
     """
     answered, steep = ~np.isnan(scores), bank.a != 0.0
     of_model = bank.model is CONTINUOUS or bool(np.isin(scores[answered], (0.0, 1.0)).all())

@@ -9,7 +9,7 @@ from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import MEASURING
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family
-from app.calibration.pipeline.blind_banks import blind_banks, glimpses_on
+from app.calibration.pipeline.blind_banks import banks_without, glimpses_on
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.engine.bank import FloatArray, ItemBank
@@ -58,7 +58,13 @@ def bank_by_moments(table: ResponseTable) -> ItemBank:
 
 
 def learned_from(
-    scores: FloatArray, bank: ItemBank, design: Design, *, max_items: int, seed: int
+    scores: FloatArray,
+    bank: ItemBank,
+    design: Design,
+    *,
+    max_items: int,
+    seed: int,
+    moments: bool = False,
 ) -> IntervalCorrection | None:
     """Correction of short tests' intervals, learned from the reference models.
 
@@ -70,11 +76,12 @@ def learned_from(
         design: Design of the tests.
         max_items: Largest number of items of a test.
         seed: Random seed.
+        moments: Whether that was by `bank_by_moments`, not by `bank_from`.
     """
     if len(scores) < LEAST_EXAMINEES:
         return None
     rows = np.linspace(0, len(scores) - 1, min(len(scores), LEARNED_FROM)).astype(int).tolist()
     table = ResponseTable(tuple(map(str, range(len(scores)))), bank.item_ids, scores)
-    banks = blind_banks(bank, table, rows, seed)
+    banks = banks_without(bank, table, rows, seed, moments=moments)
     seen = glimpses_on(banks, scores, design.open_ended(max_items).build, seed=seed)
     return learn_correction(seen, known=whole_bank_abilities(bank, scores)[0])

@@ -16,7 +16,7 @@ from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.fields import Fields, option, reading
 from app.cli.terminal.replies import Version, at
 from app.cli.terminal.watch import Phases, follow
-from app.errors import CalibrationError, InvalidInputError
+from app.errors import CalibrationError
 from app.printable import percent
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
@@ -114,10 +114,8 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
 
     named = []
     for path in paths:
-        matching = [path] if Path(path).exists() else sorted(glob(path, recursive=True))  # noqa: PTH207
-        if not matching:
-            raise InvalidInputError(f"{path}: cannot be read: No such file or directory.")
-        named += matching
+        matching = [] if Path(path).exists() else sorted(glob(path, recursive=True))  # noqa: PTH207
+        named += matching or [path]
     return files_at(map(Path, named))
 
 

@@ -112,15 +112,16 @@ def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
     Rows of a document by several filters stay together: by each piece the server chooses one.
     """
     if file_format is ResponseFormat.LM_EVAL and file.path.suffix != ".parquet":
-        if sum(map(len, _lines(file))) <= _PIECE:
-            yield _sent(file.name, b"".join(_lines(file)))
+        lines = [*_lines(file)]
+        if sum(map(len, lines)) <= _PIECE:
+            yield _sent(file.name, b"".join(lines))
             return
-        documents: dict[str, bytearray] = {}
-        for line in _lines(file):
-            documents.setdefault(_document(line), bytearray()).extend(line.rstrip(b"\n") + b"\n")
+        documents: dict[str, list[bytes]] = {}
+        for line in lines:
+            documents.setdefault(_document(line), []).append(line.rstrip(b"\n") + b"\n")
         piece = bytearray()
         for rows in documents.values():
-            piece += rows
+            piece += b"".join(rows)
             if len(piece) >= _PIECE:
                 yield _sent(file.name, bytes(piece))
                 piece.clear()

@@ -12,7 +12,7 @@ from rich.table import Table
 from app.calibration.multidimensional.score_model import learn_scores
 from app.cli.lab import inputs
 from app.cli.lab.inputs import load_scores, score_scale
-from app.cli.lab.simulate_design import TargetedItems
+from app.cli.lab.simulate_design import Targeting
 from app.cli.servers.connection import asked, path_of
 from app.cli.servers.options import also_json, on_server
 from app.cli.terminal import console
@@ -98,13 +98,14 @@ def command(
         raise InvalidInputError("--lm-eval: give --out, a CSV, beside which the .yaml is written.")
     if (train is None) == (version is None):
         raise InvalidInputError("Give --train, records to learn from, or a stored --version.")
+    wanted = Targeting(target=target, ask=ask, tags=tags, item_costs=item_costs)
     if train is not None:
         table = load_scores(train, score_scale(scale, lower_is_better=lower_is_better))
-        made = _learned(table, items, target, ask, tags, item_costs, seed)
+        made = _learned(table, items, wanted, seed)
     else:
         if tags is not None or scale is not None or lower_is_better:
             raise InvalidInputError("--version brings tags and scales along: leave them out.")
-        made = _stored(version or "", items, target, ask, item_costs)
+        made = _stored(version or "", items, wanted)
     form = made.form
     document: JsonObject = {
         "target": target,
@@ -131,18 +132,10 @@ def command(
     _show(screen, form, made.errors)
 
 
-def _learned(
-    table: ResponseTable,
-    n_items: int,
-    target: str,
-    ask: str | None,
-    tags: Path | None,
-    item_costs: Path | None,
-    seed: int,
-) -> _Made:
+def _learned(table: ResponseTable, n_items: int, options: Targeting, seed: int) -> _Made:
     if not 1 <= n_items <= len(table.items):
         raise InvalidInputError(f"--items: expected 1 to {len(table.items)} items, got {n_items}.")
-    items = TargetedItems.of(table.items, target=target, ask=ask, tags=tags, item_costs=item_costs)
+    items, target = options.of(table.items), options.target
     if n_items > (most := np.count_nonzero(items.active)):
         raise InvalidInputError(
             f"--items: expected at most {most}, the items that may be asked, got {n_items}."
@@ -172,14 +165,9 @@ class _Composed(Model):
     bank_version_id: str
 
 
-def _stored(
-    reference: str,
-    items: int,
-    target: str,
-    ask: str | None,
-    item_costs: Path | None,
-) -> _Made:
+def _stored(reference: str, items: int, options: Targeting) -> _Made:
     bank, _, number = reference.partition("/")
+    target, ask, item_costs = options.target, options.ask, options.item_costs
     content = b"" if item_costs is None else item_costs.read_bytes()
 
     async def composed(client: AsyncSextant) -> JsonObject:

@@ -79,17 +79,9 @@ def scaled(table: ResponseTable, scale: ScoreScale) -> ResponseTable:
     return ResponseTable(table.examinees, table.items, unit)
 
 
-def rows_of(table: ResponseTable, rows: Iterable[int]) -> ResponseTable:
-    """The table of these rows alone."""
-    rows = list(rows)
-    names = tuple(table.examinees[row] for row in rows)
-    return ResponseTable(names, table.items, table.scores[rows])
-
-
 def without(table: ResponseTable, names: Iterable[str]) -> ResponseTable:
     """The table without the examinees of these names."""
-    out = set(names)
-    return rows_of(table, [row for row, name in enumerate(table.examinees) if name not in out])
+    return table.select(examinees=~np.isin(table.examinees, list(names)))
 
 
 def note(text: str) -> None:
@@ -120,16 +112,16 @@ class KnownBank:
         Raises:
             InvalidInputError: The file cannot be opened, or has the wrong form.
         """
-        if not path.exists():
-            raise InvalidInputError(
-                f"--bank: {path}: cannot be read: No such file or directory. Export a bank of a "
-                f"server first: sextant banks export {path.stem} --bundle --out {path.stem}.bundle"
-            )
         try:
             with path.open("rb") as stream:
                 if not stream.peek(len(BEGINNING)).startswith(BEGINNING):
                     return cls(bank=read_parameters(stream, name=path.name))
                 bundle = read_bundle(stream.read(), path.name)
+        except FileNotFoundError as exc:
+            raise InvalidInputError(
+                f"--bank: {path}: cannot be read: {exc.strerror}. Export a bank of a server "
+                f"first: sextant banks export {path.stem} --bundle --out {path.stem}.bundle"
+            ) from exc
         except OSError as exc:
             raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
         bank = bundle.parameters(path.name)

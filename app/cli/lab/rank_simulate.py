@@ -86,7 +86,8 @@ def command(
         raise InvalidInputError("--budget-usd needs --costs, what an item of each model costs.")
     published = None if preset is None else RANKING_PRESETS[RankingPreset(preset)]
     rules = RankingRules(**(published.rules if published else {}), **body, holm=holm)
-    field = Field.load(responses, train, scale, as_published=published is not None)
+    moments = published is not None
+    field = Field.load(responses, train, scale, moments=moments)
     each = _costs(costs, field.names, budget.get("usd"), rules.min_items)
     asking = {
         "selection": {"criterion": usual_criterion(field.bank).value},
@@ -95,7 +96,9 @@ def command(
     }
     design = Design.from_dict({"preset": "ability", **asking})
     others = align(field.others, field.bank).scores
-    correction = learned_from(others, field.bank, design, max_items=rules.max_items, seed=seed)
+    correction = learned_from(
+        others, field.bank, design, max_items=rules.max_items, seed=seed, moments=moments
+    )
     test = design.build(field.bank, correction=correction)
     ranking = Ranking(
         # No model is asked an item that it has no recorded score of.
@@ -154,7 +157,7 @@ class Field:
         train: Path,
         scale: tuple[float, float] | None,
         *,
-        as_published: bool = False,
+        moments: bool = False,
     ) -> "Field":
         """Read both files and calibrate the items."""
         ranked = recorded = load_responses(responses, score_range=None)
@@ -175,7 +178,7 @@ class Field:
             ranked = _held_within(ranked, scale, responses.name)
         unit = score_scale(scale, lower_is_better=False)
         others, ranked = scaled(others, unit), scaled(ranked, unit)
-        bank = bank_by_moments(others) if as_published else bank_from(others)
+        bank = bank_by_moments(others) if moments else bank_from(others)
         aligned = align(ranked, bank)
         silent = np.isnan(aligned.scores).all(axis=1)
         if silent.any():

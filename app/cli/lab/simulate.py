@@ -20,7 +20,6 @@ from app.cli.lab.inputs import (
     load_numbers,
     load_scores,
     note,
-    rows_of,
     score_scale,
     without,
 )
@@ -321,7 +320,7 @@ def _records(path: Path, bank: ItemBank, scale: ScoreScale) -> ResponseTable:
     answered = ~np.isnan(aligned.scores).all(axis=1)
     if not answered.all():
         note(f"{path.name}: {int((~answered).sum())} examinees without answers left out.")
-        records = rows_of(records, np.flatnonzero(answered).tolist())
+        records = records.select(examinees=np.flatnonzero(answered))
     if skipped := len(aligned.match.unknown):
         note(f"{path.name}: {skipped} items are not in the bank and were skipped.")
     return records

@@ -32,16 +32,71 @@ from app.exchange.names import align
 SELECTORS = tuple(optimality.value for optimality in Optimality)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesignOptions:
-    """Options of `sextant simulate` that apply to tests of several abilities."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TargetedItems:
+    """Items of a benchmark, for the prediction of a score.
 
-    train: Path | None
-    dimensions: int | None
+    Attributes:
+        plain: The items without parameters.
+        tags: Tags of each item, from a file or from the item ids.
+        weights: Weight of each item in the score, shape (n_items,).
+        active: Mask of the items that may be asked, shape (n_items,).
+        costs: Cost of each item, shape (n_items,); None where no file gives costs.
+    """
+
+    plain: ItemBank
+    tags: tuple[frozenset[str], ...]
+    weights: FloatArray
+    active: BoolArray
+    costs: FloatArray | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targeting:
+    """Options of commands that predict the score of some items."""
+
     target: str
     ask: str | None
     tags: Path | None
     item_costs: Path | None
+
+    def of(self, item_ids: tuple[str, ...]) -> TargetedItems:
+        """The items of a benchmark by these options.
+
+        Raises:
+            InvalidInputError: A target without items, an unknown tag, an item without a cost, ...
+        """
+        n_items, costs = len(item_ids), None
+        plain = ItemBank.from_intercepts(
+            a=np.ones(n_items), intercept=np.zeros(n_items), item_ids=item_ids
+        )
+        of = (
+            tags_in_ids(item_ids)
+            if self.tags is None
+            else read_tags(self.tags.read_bytes(), item_ids, self.tags.name)
+        )
+        weights = target_weights(plain, {self.target: 1.0}, of)
+        active = np.ones(n_items, dtype=np.bool_)
+        if self.ask is not None:
+            wanted = {name.strip(): 1.0 for name in self.ask.split(",")}
+            known = sorted({name for item in of for name in item} | {WHOLE_BANK})
+            for name in wanted:
+                if name not in known:
+                    raise InvalidInputError(
+                        f"--ask: no item has the tag {name!r}; known tags: {', '.join(known[:20])}."
+                    )
+            active = np.asarray(target_weights(plain, wanted, of) > 0.0)
+        if (path := self.item_costs) is not None:
+            costs = read_costs(path.read_bytes(), item_ids, path.name)
+        return TargetedItems(plain=plain, tags=of, weights=weights, active=active, costs=costs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignOptions(Targeting):
+    """Options of `sextant simulate` that apply to tests of several abilities."""
+
+    train: Path | None
+    dimensions: int | None
     scale: ScoreScale
     seed: int
 
@@ -68,63 +123,6 @@ class DesignOptions:
             "--item-costs": self.item_costs,
             "--target": None if self.target == WHOLE_BANK else self.target,
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TargetedItems:
-    """Items of a benchmark, for the prediction of a score.
-
-    Attributes:
-        plain: The items without parameters.
-        tags: Tags of each item, from a file or from the item ids.
-        weights: Weight of each item in the score, shape (n_items,).
-        active: Mask of the items that may be asked, shape (n_items,).
-        costs: Cost of each item, shape (n_items,); None where no file gives costs.
-    """
-
-    plain: ItemBank
-    tags: tuple[frozenset[str], ...]
-    weights: FloatArray
-    active: BoolArray
-    costs: FloatArray | None
-
-    @classmethod
-    def of(
-        cls,
-        item_ids: tuple[str, ...],
-        *,
-        target: str,
-        ask: str | None,
-        tags: Path | None,
-        item_costs: Path | None,
-    ) -> "TargetedItems":
-        """Build from the options of a command.
-
-        Raises:
-            InvalidInputError: A target without items, an unknown tag, an item without a cost, ...
-        """
-        n_items, costs = len(item_ids), None
-        plain = ItemBank.from_intercepts(
-            a=np.ones(n_items), intercept=np.zeros(n_items), item_ids=item_ids
-        )
-        of = (
-            tags_in_ids(item_ids)
-            if tags is None
-            else read_tags(tags.read_bytes(), item_ids, tags.name)
-        )
-        weights, active = target_weights(plain, {target: 1.0}, of), np.ones(n_items, dtype=np.bool_)
-        if ask is not None:
-            wanted = {name.strip(): 1.0 for name in ask.split(",")}
-            known = sorted({name for item in of for name in item} | {WHOLE_BANK})
-            for name in wanted:
-                if name not in known:
-                    raise InvalidInputError(
-                        f"--ask: no item has the tag {name!r}; known tags: {', '.join(known[:20])}."
-                    )
-            active = np.asarray(target_weights(plain, wanted, of) > 0.0)
-        if item_costs is not None:
-            costs = read_costs(item_costs.read_bytes(), item_ids, item_costs.name)
-        return cls(plain=plain, tags=of, weights=weights, active=active, costs=costs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,13 +178,7 @@ def simulate_design(
         )
     train = load_scores(options.train, options.scale)
     item_ids = train.items if bank is None else bank.item_ids
-    items = TargetedItems.of(
-        item_ids,
-        target=options.target,
-        ask=options.ask,
-        tags=options.tags,
-        item_costs=options.item_costs,
-    )
+    items = options.of(item_ids)
     costs, weights = items.costs, items.weights
     tested = load_scores(responses, options.scale)
     known = without(train, tested.examinees)

@@ -5,7 +5,7 @@ Pydantic reads, checks, writes and describes the parts.
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,8 @@ from pydantic import (
     Field,
     Strict,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -276,12 +278,12 @@ class StoppingDesign(Part):
     """When a test ends: as soon as any of the given rules holds."""
 
     se: Positive | None = None
+    max_items: Count | None = None
     min_items: WholeNumber | None = Field(
         default=None,
         description="Minimum number of questions before a goal can end the test. Limits "
         "(`max_items`, budgets) end it anyway.",
     )
-    max_items: Count | None = None
     theta_change: Positive | None = None
     min_information: Positive | None = None
     cut_score: CutScore | None = None
@@ -295,12 +297,13 @@ class StoppingDesign(Part):
     )
     all_of: _Rules = ()
 
-    @model_validator(mode="after")
-    def _require_room(self) -> Self:
-        least, most = self.min_items or 0, self.max_items
+    @field_validator("min_items")
+    @classmethod
+    def _require_room(cls, least: int, info: ValidationInfo) -> int:
+        most = info.data.get("max_items")  # None, too, where it is no number itself
         if most is not None and least > most:
-            refuse({"min_items": f"expected at most max_items = {most}, got {least}"})
-        return self
+            raise ValueError(f"expected at most max_items = {most}, got {least}")
+        return least
 
     @property
     def asks_theta(self) -> bool:

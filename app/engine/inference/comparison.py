@@ -115,7 +115,9 @@ def paired(
     delta, se = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n_items)
     if se == 0.0:
         return _constant(delta, n_items, confidence)
-    return _by_t(delta, se, n_items, n_items - 1, "paired_t", confidence)
+    p_value, half = _by_t(delta, se, n_items - 1, confidence)
+    ends = max(delta - half, -1.0), min(delta + half, 1.0)
+    return _difference(delta, se, ends, p_value, "paired_t", n_items, confidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,26 +338,33 @@ def _clustered(differences: FloatArray, keys: Sequence[object], confidence: floa
     se = math.sqrt(float(sums @ sums) * n_alike / (n_alike - 1)) / len(differences)
     if se == 0.0:
         return _constant(delta, len(places), confidence)
-    found = _by_t(delta, se, len(differences), n_alike - 1, "cluster_t", confidence)
+    p_value, half = _by_t(delta, se, n_alike - 1, confidence)
 
     def is_enough(times: float) -> bool:
+        # Of few groups, t is far from normal: more items help by more groups, too.
         level = float(stdtrit(times * n_alike - 1, 0.5 + confidence / 2))
         return (level + _NORMAL.inv_cdf(POWER)) * se <= abs(delta) * math.sqrt(times)
 
-    # Of few groups, t is far from normal: more items help by more groups, too.
-    level = float(stdtrit(n_alike - 1, 0.5 + confidence / 2))
-    if found.items_to_decide:
-        found = replace(found, items_to_decide=_more(is_enough, len(differences)))
-    return replace(found, power=_NORMAL.cdf(abs(delta) / se - level))
+    verdict, more = _verdict(delta, p_value, confidence), 0 if delta else None
+    if verdict is Verdict.UNDECIDED and delta:
+        more = _more(is_enough, len(differences))
+    return Difference(
+        delta=delta,
+        se=se,
+        lo=max(delta - half, -1.0),
+        hi=min(delta + half, 1.0),
+        p_value=p_value,
+        test="cluster_t",
+        power=_NORMAL.cdf((abs(delta) - half) / se),
+        items_to_decide=more,
+        verdict=verdict,
+    )
 
 
-def _by_t(
-    delta: float, se: float, n_items: int, freedom: float, test: str, confidence: float
-) -> Difference:
-    p_value = 2 * float(stdtr(freedom, -abs(delta) / se))
-    half = float(stdtrit(freedom, 0.5 + confidence / 2)) * se
-    ends = max(delta - half, -1.0), min(delta + half, 1.0)
-    return _difference(delta, se, ends, p_value, test, n_items, confidence)
+def _by_t(delta: float, se: float, degrees: float, confidence: float) -> tuple[float, float]:
+    """The p-value of a difference whose error follows Student's t, and its half-width."""
+    half = float(stdtrit(degrees, 0.5 + confidence / 2)) * se
+    return 2 * float(stdtr(degrees, -abs(delta) / se)), half
 
 
 def _constant(delta: float, n: int, confidence: float) -> Difference:

@@ -12,6 +12,7 @@ from app.exchange.results.recorded import (
     Source,
     answered,
     choose,
+    key_of,
     list_at,
     required_name,
     score_or_reason,
@@ -38,7 +39,8 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
         FileFormatError: Not a HELM file, or several metrics of which none is chosen.
         InvalidInputError: No `run_spec.json` names the model, and no examinee is given.
     """
-    spec = _run_spec(source)
+    specs = map(small_json, source.siblings("run_spec.json"))
+    spec = next((spec for spec in specs if spec is not None), {})
     examinee = required_name(
         choices.examinee or text_of(spec, "adapter_spec", "model"), "model", source.name
     )
@@ -58,17 +60,9 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
             stats = _stats(entry)
             known = [name for name in stats if name in choices.metrics or name in METRICS]
             metric = choose("metric", known or stats, choices.metrics, f"{source.name}:{row}")
-            item = f"{scenario}/{entry['instance_id']}".strip()
+            item = key_of(scenario, entry["instance_id"])
             score = _mean(stats[metric], row, choices)
             yield answered(examinee, item, FIRST_TRIAL + trial, score, row)
-
-
-def _run_spec(source: Source) -> Mapping[str, JsonValue]:
-    for file in source.siblings("run_spec.json"):
-        spec = small_json(file)
-        if spec is not None:
-            return spec
-    return {}
 
 
 def _scenario(run_name: str) -> str:

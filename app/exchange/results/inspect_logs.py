@@ -33,6 +33,7 @@ from app.exchange.results.recorded import (
     Source,
     answered,
     choose,
+    key_of,
     list_at,
     object_at,
     open_text,
@@ -177,7 +178,7 @@ class _Log:
         if sample.get("invalidation"):
             yield LeftOut(row, "invalidated", "somebody declared the sample invalid")
             return
-        item = f"{self.task}/{sample['id']}".strip()
+        item = key_of(self.task, sample["id"])
         epoch = sample.get("epoch", FIRST_TRIAL)
         if not isinstance(epoch, int):
             yield LeftOut(row, "unreadable", f"expected a whole epoch, got {epoch!r:.80}")

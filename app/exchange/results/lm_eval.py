@@ -66,8 +66,8 @@ _FILE = re.compile(
 )
 #: The filter of tasks without a filter.
 _NO_FILTER = "none"
-#: Start of the name of a filter that is known only by its place among a document's rows.
-_LATER = "filter "
+#: Name of a filter that is known only by its place behind the first of a document's rows.
+_PLACED = re.compile(r"filter [1-9]\d*")
 #: Metrics by which tasks are usually reported; the first that a row has is taken.
 USUAL_METRICS = ("acc_norm", "acc", "exact_match")
 _PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
@@ -121,11 +121,15 @@ def read_lm_eval(
             usual = USUAL_METRICS if choices.take_first else None
             metric = choose("metric", offered, choices.metrics, place, usual)
             answers = list(_answers(sample, examinee, task, choices, metric, row))
+            scores = [one.score if isinstance(one, Recorded) else None for one in answers]
             is_turned = choices.score_range[0] > choices.score_range[1]
-            if metric in config.lower_is_better and not is_turned and any(map(_is_scored, answers)):
+            if (
+                metric in config.lower_is_better
+                and not is_turned
+                and any(score is not None for score in scores)
+            ):
                 yield LeftOut(row, LOWER_IS_BETTER, f"the lowest {metric} is the best")
                 continue
-            first = answers[0]
             saw(
                 Seen(
                     tool="lm-eval",
@@ -135,7 +139,7 @@ def read_lm_eval(
                     examinee=examinee,
                     metric=metric,
                     offered=offered,
-                    score=first.score if isinstance(first, Recorded) else None,
+                    score=scores[0],
                     asked=partial(asked_by, sample, config.delimiter),
                     sent=partial(_sent, sample),
                     number=sample.get("doc_id"),
@@ -178,11 +182,11 @@ class _Filters:
         self.rows_of[document] += 1
         if before < len(self.configured):
             return self.configured[before]
-        return f"{_LATER}{before + 1}" if before else _NO_FILTER
+        return f"filter {before + 1}" if before else _NO_FILTER
 
     def take(self, name: str) -> bool:
         # Rows without a filter go with any choice, but not with a later row of their document.
-        is_later = any(one.startswith(_LATER) for one in self.wanted)
+        is_later = any(map(_PLACED.fullmatch, self.wanted))
         fits = not self.wanted or name in self.wanted or (name == _NO_FILTER and not is_later)
         if self.take_first and not self.wanted:
             fits = name == next(iter(self.seen), name)
@@ -226,10 +230,6 @@ def _answers(
             yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
         else:
             yield answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
-
-
-def _is_scored(answer: Recorded | LeftOut) -> bool:
-    return isinstance(answer, Recorded) and answer.score is not None
 
 
 def _sent(sample: Mapping[str, JsonValue]) -> JsonValue:

@@ -286,6 +286,11 @@ def required_name(name: str | None, what: str, place: str) -> str:
     return name
 
 
+def key_of(task: str, item: JsonValue) -> str:
+    """Key of an item of a task; blanks around a name do not belong to it."""
+    return f"{task.strip()}/{str(item).strip()}"
+
+
 def answered(
     examinee: str, item: str, trial: int, score: float | LeftOut, row: int
 ) -> Recorded | LeftOut:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -13,12 +13,12 @@ from app.engine.bank import FloatArray
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
-from app.engine.prediction.learned_curves import PopulationPosition, share_below
+from app.engine.prediction.learned_curves import share_below
 from app.engine.prediction.p_irt import BY_THETA, SCORE_MODEL
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
-from app.engine.state import Z_95, Draw
+from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends
 from app.records.leased import Failure
 from app.reports.figures import Headline, as_exact_as, begins_alike
@@ -188,6 +188,7 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
 def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     """The share of reference models below: by a score model, by the position, or by theta."""
     predicted, estimate, predictor = figures["score"], figures["estimate"], known.test.predictor
+    reference = known.reference
     if isinstance(predictor, ScorePredictor) and predicted["method"] == SCORE_MODEL:
         target = predictor.target
         mean = float(target.weights @ target.model.mean)
@@ -196,21 +197,12 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         models = NormalDist(mean, math.sqrt(target.variance))
         lo, hi = ends(predicted["interval"])
         return _share(*map(models.cdf, (predicted["value"], lo, hi)))
-    stands = estimate.get("extrapolation") or {}
-    if stands.get("standing") == PopulationPosition.UNKNOWN:
-        return None  # their cautions say that nobody can tell
-    population, thetas = known.reference.population, known.reference.thetas
-    if population and (sd := stands.get("sd")) is not None:  # older sessions have none
-        at, reach = stands["position"], Z_95 * sd
-        return _share(*(share_below(at + by, population) for by in (0.0, -reach, reach)))
-    lo, hi = ends(estimate["interval"])
-    if estimate["theta"] is None or lo is None or hi is None:
-        return None
-    told = (estimate["theta"], lo, hi)
-    if len(thetas) > 1:
-        grid = np.linspace(0.0, 1.0, len(thetas))
-        return _share(*np.interp(told, thetas, grid).tolist())
-    return None
+    if (estimate.get("extrapolation") or {}).get("sd") is None:  # older sessions have none
+        reference = replace(reference, population=())
+    if (place := strip_position(estimate, reference)) is None:
+        return None  # cautions say where nobody can tell
+    quantiles = reference.quantiles
+    return _share(*(share_below(at, quantiles) for at in (place.value, place.lo, place.hi)))
 
 
 def _share(value: float, lo: float, hi: float) -> Share:
@@ -282,7 +274,7 @@ def _predicted_tasks(
         mine = np.isin(items, members.get(tag, []))
         results.append(
             TaskResult(
-                **{name: told for name, told in task.items() if name != "method"},
+                **task,
                 observed=float(scores[mine].mean()) if mine.any() else None,
                 typical=None
                 if contrast is None

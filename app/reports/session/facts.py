@@ -139,6 +139,7 @@ class TaskResult:
         observed: Mean score of these answers; None without any.
         value: Predicted score on all items of the tag; None if the bank measures one ability.
         interval: 95 % interval of `value`.
+        method: Method of `value`, as that of the session's score; None in older results, too.
         typical: Expected score of a model that is equally good overall: on all items if `value` is
             given, otherwise on the items that were asked.
         standing: `stronger` or `weaker` than `typical`, beyond chance; None if neither.
@@ -150,6 +151,7 @@ class TaskResult:
     observed: float | None
     value: float | None = None
     interval: Interval | None = None
+    method: str | None = None
     typical: float | None = None
     standing: str | None = None
 

@@ -15,6 +15,7 @@ from app.engine.lint import QUARANTINED, Finding
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.state import Z_95
 from app.errors import InvalidInputError
+from app.records.calibrations import SimulatedTests
 from app.reports.version.facts import (
     PRECISION_THETAS,
     CalibrationFacts,
@@ -24,7 +25,6 @@ from app.reports.version.facts import (
     Identity,
     ItemCurve,
     Precision,
-    SimulatedTests,
     VersionReport,
 )
 

@@ -8,6 +8,7 @@ from pydantic_core import from_json, to_json
 
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
+from app.records.calibrations import SimulatedTests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,54 +145,6 @@ class CalibrationFacts:
     item_verdicts: Mapping[str, int]
     worst_items: tuple[FittedItem, ...] = ()
     comparison: tuple[JsonObject, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedTest:
-    """Tests of held-out examinees on their own recorded answers, by one design.
-
-    Attributes:
-        design: Name of the design.
-        se_target: Standard error at which the design stops, if it has such a goal.
-        figures: Figures by name, such as `items_mean`, `theta_mae` and `coverage95`; `..._raw` is
-            for intervals from the model alone.
-        tasks: With several abilities: `mae` and `coverage95` of the predicted score, by tag.
-    """
-
-    design: str
-    se_target: float | None
-    figures: Mapping[str, float | None]
-    tasks: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShiftedTests:
-    """Simulated tests of examinees unlike the calibration sample; see `app.calibration.fit.shifts`.
-
-    Attributes:
-        hold_out: Which examinees were held out.
-        n_learned: Number of examinees in the calibration sample.
-        n_examinees: Number of examinees tested.
-        families: Families that were held out in turn.
-        rows: Results by design.
-        reason: Why there are no results.
-    """
-
-    hold_out: str
-    n_learned: int
-    n_examinees: int
-    families: tuple[str, ...] = ()
-    rows: tuple[SimulatedTest, ...] = ()
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedTests:
-    """Simulated tests by several designs, and of examinees unlike the calibration sample."""
-
-    n_examinees: int
-    rows: tuple[SimulatedTest, ...]
-    shifts: tuple[ShiftedTests, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

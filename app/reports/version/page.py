@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
+from app.records.calibrations import SimulatedTest, SimulatedTests
 from app.reports.charts import Line, histogram, line_chart
 from app.reports.formats import count, item_name, percent, short_digests, signed
 from app.reports.joins import join_caution, join_sentence
@@ -15,8 +16,6 @@ from app.reports.version.build import FLAGGED
 from app.reports.version.facts import (
     PRECISION_THETAS,
     ItemCurve,
-    SimulatedTest,
-    SimulatedTests,
     VersionReport,
 )
 

@@ -10,6 +10,7 @@ import numpy as np
 from cachetools import LRUCache
 from pydantic import ValidationError
 
+from app.adapters.prompting import PromptStyle
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
@@ -288,6 +289,12 @@ def _import_of(
     items: Iterable[Mapping[str, Any]],
     name: str,
 ) -> tuple[BankSpec, BankImport]:
+    try:
+        PromptStyle.from_dict(bank["prompt"])
+    except InvalidInputError as exc:
+        fault = exc.problems[0]
+        place = f"/bank/prompt{fault.pointer}: {fault.detail.removesuffix('.')}"
+        raise FileFormatError(f"{name} was not written by an export: {place}.") from None
     try:
         if unknown := bank.keys() - {*_SETTINGS, *_SETTINGS_TOO}:
             raise FileFormatError(

@@ -15,16 +15,13 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import lint, quarantine
 from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.errors import InvalidInputError
-from app.exchange.calibration_file import CalibrationFile, CardRow, Figures
-from app.records.calibrations import CalibrationRecord, FittedItems
+from app.exchange.calibration_file import CalibrationFile, Figures
+from app.records.calibrations import CalibrationRecord, FittedItems, SimulatedTests
 from app.records.fields import convert
 from app.reports.version.build import judged_items, version_report
 from app.reports.version.facts import (
     CalibrationFacts,
     Identity,
-    ShiftedTests,
-    SimulatedTest,
-    SimulatedTests,
     VersionReport,
 )
 from app.services.banks.draft import response_model_of
@@ -192,27 +189,7 @@ def _abilities(knowledge: Mapping[str, Any]) -> tuple[float, ...] | None:
 
 def _simulated(figures: Figures) -> SimulatedTests | None:
     card = figures.report_card
-    if card is None or not card.rows:
-        return None
-    return SimulatedTests(
-        n_examinees=card.n_examinees,
-        rows=_tests(card.rows),
-        shifts=tuple(
-            convert(ShiftedTests, shift, rows=_tests(shift.rows)) for shift in card.shifts
-        ),
-    )
-
-
-def _tests(rows: Sequence[CardRow]) -> tuple[SimulatedTest, ...]:
-    return tuple(
-        SimulatedTest(
-            design=row.design,
-            se_target=row.se_target,
-            figures=row.model_dump(exclude={"design", "se_target", "tasks"}),
-            tasks={tag: task.model_dump() for tag, task in row.tasks.items()},
-        )
-        for row in rows
-    )
+    return card if card is not None and card.rows else None
 
 
 def _correction(calibration: CalibrationFile) -> IntervalCorrection | None:

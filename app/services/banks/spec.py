@@ -153,7 +153,7 @@ def require_markable(records: Iterable[ItemRecord], default: ScorerSpec) -> None
     Raises:
         InvalidInputError: Lists the row and field of each such item, up to a limit.
     """
-    built: dict[str, scorers.ScorerParams] = {}
+    built: dict[str, scorers.Scorer] = {}
     problems: list[FieldProblem] = []
     for record in records:
         spec = item_scorer(record.scorer, default, record.content)

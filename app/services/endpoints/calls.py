@@ -104,8 +104,9 @@ class RateLimited:
         tokens of a result, as the endpoint reports them.
 
         Returns:
-            The result of the call, the counted `tokens_in` and `tokens_out`, and the `origin`: the
-            revision of the called endpoint, and whether it reported its tokens.
+            The result of the call, the counted `tokens_in` and `tokens_out`, their cost `usd` by
+            the price of the called endpoint, and the `origin`: this endpoint's revision, and
+            whether it reported its tokens.
 
         Raises:
             BudgetSpentError: The rest of a daily budget does not suffice.
@@ -141,7 +142,8 @@ class RateLimited:
             USD.inc(held.taken.usd or 0.0)
         else:
             origin["usage"] = NOT_TOLD
-        return made, {"tokens_in": into, "tokens_out": out, "origin": origin}
+        usd = call.ready.price.usd(into, out)
+        return made, {"tokens_in": into, "tokens_out": out, "usd": usd, "origin": origin}
 
     async def _renew(self) -> None:
         present = await self._endpoints.renewed(self.next.ready)
@@ -260,7 +262,7 @@ async def persist(
 MAX_CHARS = 200_000
 #: Cached: complete answers, and those cut off at the token limit. Others are asked for again.
 _KEPT = frozenset({FinishReason.STOP, FinishReason.LENGTH})
-_NOT_KEPT = frozenset({"cached", "origin"})
+_NOT_KEPT = frozenset({"cached", "origin", "usd"})
 _VERSION = 3  # of the cache key: older entries may belong to other tags of reasoning
 
 
@@ -295,8 +297,7 @@ class Cached:
         """The cached answer; each `repeat` of the same request has its own."""
         if (found := await self._found(request)) is None:
             return None
-        told = {**found, "finish": FinishReason(found["finish"])}
-        return Completion(**told, cached=True, origin=self._origin)
+        return Completion(**found | {"finish": FinishReason(found["finish"])})
 
     async def asked(self, request: CompletionRequest) -> Completion:
         """Ask the endpoint, and cache the answer."""
@@ -308,7 +309,7 @@ class Cached:
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """Return the cached likelihood, or ask the endpoint."""
         if (found := await self._found(request)) is not None:
-            return Likelihood(**found, cached=True, origin=self._origin)
+            return Likelihood(**found)
         made = await self.inner.likelihood(request)
         await self._keep(request, made)
         return made
@@ -335,7 +336,7 @@ class Cached:
         return sha256_of([*key, request.repeat, config.reasoning_tags, *stops])
 
     async def _found(self, request: CompletionRequest | LikelihoodRequest) -> dict[str, Any] | None:
-        """What is cached of a call's answer."""
+        """A call's cached answer, with what calling again would cost."""
         if (key := self._key(request)) is None:
             return None
 
@@ -343,7 +344,10 @@ class Cached:
             async with self.database.unit_of_work() as uow:
                 return await uow.answers.find(key)
 
-        return await retry_outages(find)
+        if (found := await retry_outages(find)) is None:
+            return None
+        usd = self.next.ready.price.usd(found["tokens_in"], found["tokens_out"])
+        return {**found, "cached": True, "origin": self._origin, "usd": usd}
 
     async def _keep(self, request: CompletionRequest | LikelihoodRequest, made: Made) -> None:
         """Cache an answer, unless the endpoint was changed before the answer came."""

@@ -15,7 +15,6 @@ from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointRejectedError, ScorerBudgetError
 from app.items import Message
 from app.printable import plain
-from app.records.endpoints import Price
 from app.records.figures import NOT_TOLD, CallsFigures, Marking
 from app.records.sessions import Origin
 from app.scorers.calling import Budget, Embedded, Written
@@ -97,13 +96,13 @@ class _Purse:
                     f"The budget of scorer {self.name!r}, {plain(cap)} {unit} a session, is spent."
                 )
 
-    def is_metered(self, tokens: Sequence[int | None], usd: float | None) -> bool:
+    def is_metered(self, took: Spending) -> bool:
         """Whether the usage of this call is known as far as the budget needs it."""
         budget = self.budget
         if budget is None:
             return True
-        tokens_known = budget.tokens is None or None not in tokens
-        return tokens_known and (budget.usd is None or usd is not None)
+        tokens_known = budget.tokens is None or None not in (took.tokens_in, took.tokens_out)
+        return tokens_known and (budget.usd is None or took.usd is not None)
 
 
 class ScorerCalls:
@@ -206,13 +205,11 @@ class AnswerCalls:
         config = limited.next.ready.config
         request = CompletionRequest(messages=messages, params=config.sampling, schema=schema)
         written = await self._written(limited, cache, request)
-        price = limited.next.ready.price
+        took = Spending(tokens_in=written.tokens_in, tokens_out=written.tokens_out, usd=written.usd)
         if written.cached:
-            into, out = written.tokens_in, written.tokens_out
-            usd = price.usd(into, out)
-            self.saved += Spending(calls=1, tokens_in=into, tokens_out=out, usd=usd)
+            self.saved += replace(took, calls=1)
         else:
-            self._settle(price, (written.tokens_in, written.tokens_out), written.origin)
+            self._settle(took, written.origin)
         model = written.model or config.model
         return Written(text=written.text, finish=written.finish, model=model)
 
@@ -243,7 +240,8 @@ class AnswerCalls:
                 lambda found: (found.tokens_in, 0),
             ),
         )
-        self._settle(limited.next.ready.price, (took["tokens_in"], 0), took["origin"])
+        spent = Spending(tokens_in=took["tokens_in"], tokens_out=0, usd=took["usd"])
+        self._settle(spent, took["origin"])
         return Embedded(made.vectors, made.model)
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -273,15 +271,11 @@ class AnswerCalls:
         result, _ = await persist(counted, limited.next.ready.retry, self.calls.rng, self.on_wait)
         return result
 
-    def _settle(
-        self, price: Price, tokens: tuple[int | None, int | None], origin: Mapping[str, Any]
-    ) -> None:
+    def _settle(self, took: Spending, origin: Mapping[str, Any]) -> None:
         """Count the tokens of a call, which are the reserved ones by its `origin` or are told."""
-        usd = price.usd(*tokens)
-        took = Spending(tokens_in=tokens[0], tokens_out=tokens[1], usd=usd)
         unknown = Spending(tokens_in=None, tokens_out=None, usd=None)
         self._count(took, told=unknown if origin.get("usage") == NOT_TOLD else took)
-        if not self.purse.is_metered(tokens, usd):
+        if not self.purse.is_metered(took):
             self.purse.unmetered = True
 
     def _count(self, most: Spending, *, told: Spending | None = None) -> None:

@@ -177,7 +177,7 @@ class Asker:
                 error_code=error.code,
                 reason=error.detail,
                 attempts=error.attempts,
-                **(self._cost([]) if is_free else _UNTOLD),
+                **(_cost([]) if is_free else _UNTOLD),
             )
         return replace(
             closing,
@@ -240,20 +240,14 @@ class Asker:
         origin = {name: value for call in calls for name, value in call.origin.items()}
         told = cast(Method, {**(method or {}), **origin})
         if kept:
-            told["cached"] = {"calls": len(kept), **self._cost(kept)}
+            told["cached"] = {"calls": len(kept), **_cost(kept)}
         return _Obtained(
             answer=answer,
             latency_s=latency_s,
             attempts=attempts - len(kept),
             method=told or None,
-            paid=self._cost([call for call in calls if not call.cached]),
+            paid=_cost([call for call in calls if not call.cached]),
         )
-
-    def _cost(self, found: Sequence[Completion | Likelihood]) -> Cost:
-        into = total(each.tokens_in for each in found)
-        out = total(each.tokens_out for each in found)
-        usd = self.examinee.next.ready.price.usd(into, out) if found else 0.0
-        return {"tokens_in": into, "tokens_out": out, "usd": usd}
 
     async def _likelihoods(
         self, options: Sequence[OptionText], rng: np.random.Generator, on_wait: OnWait | None
@@ -280,6 +274,13 @@ class Asker:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
         return [each for each, _ in found], sum(attempts for _, attempts in found)
+
+
+def _cost(calls: Sequence[Completion | Likelihood]) -> Cost:
+    into = total(each.tokens_in for each in calls)
+    out = total(each.tokens_out for each in calls)
+    usd = total(each.usd for each in calls) if calls else 0.0
+    return {"tokens_in": into, "tokens_out": out, "usd": usd}
 
 
 _UNTOLD: Cost = {"tokens_in": None, "tokens_out": None, "usd": None}

@@ -384,9 +384,9 @@ def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def spent_figures(meters: Iterable[Meter]) -> SpentFigures:
     """What several sessions took together."""
-    first, *others = meters
-    spent = sum((meter.spent for meter in others), first.spent)
-    at_most = sum((meter.at_most for meter in others), first.at_most)
+    spent = at_most = Spending()
+    for meter in meters:
+        spent, at_most = spent + meter.spent, at_most + meter.at_most
     return {**spent.figures(), "at_most": None if spent == at_most else at_most.figures()}
 
 

@@ -184,17 +184,8 @@ def _content(
         closing, item = asked.closing, items.get(asked.position)
         if asked.is_pretest or closing is None or closing.score is None:
             continue
-        content = ItemContent() if item is None else item.content
-        evaluated.append(
-            convert(
-                EvaluatedItem,
-                closing,
-                key=asked.item_key,
-                step=asked.step,
-                content=None if content == ItemContent() else content,
-                raw=closing.answer_text if closing.raw_text is None else closing.raw_text,
-            )
-        )
+        content = None if item is None or item.content == ItemContent() else item.content
+        evaluated.append(EvaluatedItem(asked.item_key, asked.step, content, closing))
     lines = instance_lines(test, evaluated)
     return aggregate(test, lines) if file_format is SessionFormat.EEE else lines
 
@@ -203,16 +194,12 @@ def _test(record: SessionRecord, ended_at: datetime) -> EvaluatedTest:
     summary, provenance = record.summary, record.provenance
     estimate, score = summary["estimate"], score_in(summary)
     return EvaluatedTest(
-        id=record.id,
+        session=record,
+        ended_at=ended_at,
         model=record.endpoint_model
         or record.metadata.get("model")
         or record.endpoint_name
         or record.mode,
-        bank=record.bank_name,
-        bank_version=record.bank_version,
-        bank_version_id=record.bank_version_id,
-        library_version=str(provenance["code_version"]),
-        ended_at=ended_at,
         theta=_measured(
             estimate["theta"], estimate["se"], estimate, cautions_of(record, is_score=False)
         ),
@@ -221,9 +208,7 @@ def _test(record: SessionRecord, ended_at: datetime) -> EvaluatedTest:
             provenance["n_items"] + provenance.get("n_never_asked", 0),
             provenance.get("n_uncalibrated", 0),
         ),
-        n_scored=summary["progress"]["scored"],
         not_scored=unscored(summary).left_out,
-        details={"stop_reason": record.stop_reason or "", "seed": str(record.seed)},
     )
 
 

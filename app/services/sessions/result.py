@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.learned_curves import Place, PopulationPosition
-from app.engine.prediction.p_irt import BY_SAMPLE
+from app.engine.prediction.p_irt import ALL_ITEMS, BY_SAMPLE, SCORE_MODEL
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.printable import percent
@@ -132,11 +132,14 @@ def score_in(summary: ResultFigures, tag: str = WHOLE_BANK) -> ScoreFigures | No
     )
     if found is None:
         return None
+    is_known = found["n_asked"] == found["n_items"]
+    # Older results have no method of a task; a score that is no mean of all is then predicted.
+    method = SCORE_MODEL if score["method"] == ALL_ITEMS else score["method"]
     return {
         "value": found["value"],
         "interval": found["interval"],
-        "nonresponse": score.get("nonresponse", 0.0),
-        "method": found.get("method", score["method"]),
+        "nonresponse": 0.0 if is_known else score.get("nonresponse", 0.0),
+        "method": ALL_ITEMS if is_known else found.get("method", method),
         "target": None if tag == WHOLE_BANK else {tag: 1.0},
     }
 

@@ -90,15 +90,14 @@ class Client(Generic[H]):
     ) -> None:
         self.server = Server.named(url, api_key, project, retries)
         self._given: H | None = http
-        self._own: dict[int, H] = {os.getpid(): http or self._connected()}
+        self._own: dict[int, H] = {}
 
     @property
     def _http(self) -> H:
         """The HTTP client of this process: two that share a connection get each other's answers."""
-        process = os.getpid()
-        if process not in self._own:  # forked
-            self._own[process] = self._given or self._connected()
-        return self._own[process]
+        own = self._own.get(os.getpid())
+        # Of two threads that ask first, one makes the client of both.
+        return own or self._own.setdefault(os.getpid(), self._given or self._connected())
 
     def _connected(self) -> H:
         # Without TLS nobody is trusted: to read the system's store takes longer than a call.

@@ -25,7 +25,7 @@ from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import learn_curves
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.cli.lab.inputs import load_bank, load_responses, rows_of
+from app.cli.lab.inputs import load_bank, load_responses
 from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter, read_printed
 from app.cli.terminal.console import JsonObject
 from app.engine.adaptive import AdaptiveTest
@@ -289,9 +289,9 @@ def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell
     """Test a tenth of the models on a bank that is calibrated from the other models."""
     tested = stratified(table.scores, np.random.default_rng(seed))
     others = np.delete(np.arange(len(table.examinees)), tested)
-    matrix, found = _fitted(rows_of(table, others), "3pl")
+    matrix, found = _fitted(table.select(examinees=others), "3pl")
     bank = found.bank()
-    scores = align(rows_of(table, tested), bank).scores
+    scores = align(table.select(examinees=tested), bank).scores
     references, _ = whole_bank_abilities(bank, scores)
     small = Benchmark(name=name, bank=bank, scores=scores, references=references, seed=seed)
     rows: list[list[Cell]] = []
@@ -370,7 +370,7 @@ def _calibrated(files: list[Path], seed: int) -> Iterator[Exhibit]:
         rmsea, *others = _PUBLISHED["fit"].get(name, [None] * 3)
         fits.append([name, rmsea, *words, mean_rmsea(matrix, found), *others])
         known = np.flatnonzero(~np.isnan(align(table, bank).scores).all(axis=1))
-        table = rows_of(table, known)
+        table = table.select(examinees=known)
         thetas = whole_bank_abilities(bank, align(table, bank).scores)[0]
         means = np.nanmean(table.scores, axis=1)
         kinds = ("Spearman", "Kendall", "moved more than ten ranks")

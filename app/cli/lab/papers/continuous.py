@@ -22,7 +22,7 @@ from app.calibration.filters import MEASURING
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from
-from app.cli.lab.inputs import load_responses, rows_of
+from app.cli.lab.inputs import load_responses
 from app.cli.lab.papers import Exhibit, read_printed
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -146,7 +146,7 @@ def splits(
         models = [model_of(name)[0] for name in table.examinees]
         out = {models[row] for row in held}
         others = [row for row, model in enumerate(models) if model not in out]
-        known = rows_of(table, others)
+        known = table.select(examinees=np.array(others))
         full = scores[list(held)]
         tied = ties(full, np.random.default_rng([seed, nth]))
         theirs, ours = (
