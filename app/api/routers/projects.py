@@ -6,9 +6,8 @@ from fastapi import Response
 
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
-from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import Erase, Paging, list_of, name_path
-from app.api.routing import make_router
+from app.api.routing import IDEMPOTENT, make_router
 from app.api.schemas.projects import ProjectCreate, ProjectSpendRead, ProjectUpdate, UseRead
 from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
