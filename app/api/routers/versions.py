@@ -272,7 +272,7 @@ async def validate_version(
 ) -> ValidationRead:
     """Lint findings and quarantined items under other overrides. Nothing is stored."""
     found = await opened.versions.validate(bank, version, allow=body.allow, keep=body.keep)
-    return await asyncio.to_thread(ValidationRead.of, found)
+    return await asyncio.to_thread(ValidationRead.read, found)
 
 
 @router.post(
@@ -303,12 +303,12 @@ async def compose_form(
     is the constant plus the weighted sum of the item scores. In CSV, the row without an item is the
     constant.
     """
-    made = await opened.versions.compose(bank, version, body.to_spec())
+    found, form = await opened.versions.compose(bank, version, **dict(body))
     if preferred(request, "json", "csv") == "csv":
-        keys = [made.version.keys[item] for item in made.form.items]
-        content = write_form(keys, made.form.weights, made.form.constant)
-        name = f"{made.version.bank_name}-v{made.version.number}-{len(keys)}.form.csv"
+        keys = [found.keys[item] for item in form.items]
+        content = write_form(keys, form.weights, form.constant)
+        name = f"{found.bank_name}-v{found.number}-{len(keys)}.form.csv"
         headers = {"Content-Disposition": attachment(name), "Vary": "Accept"}
         return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
     response.headers["Vary"] = "Accept"
-    return FormRead.of(made)
+    return FormRead.of(found, body.target, form)
