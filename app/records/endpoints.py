@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from app.acting import maker, owner
 from app.calling import GenerationParams, RetryPolicy
 from app.records.projects import TokensPerDay, UsdPerDay
 from app.shapes import Number, Value, Whole
@@ -91,25 +92,15 @@ class SealedSecrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewEndpoint:
-    """An endpoint to be stored."""
-
-    id: str
-    settings: EndpointSettings
-    sealed: SealedSecrets
-    revision: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A stored endpoint."""
+    """An endpoint; it has no times until it is stored."""
 
     id: str
     settings: EndpointSettings
-    sealed: SealedSecrets
-    revision: int
-    project_id: str
-    created_by: str | None
-    created_at: datetime
-    updated_at: datetime
-    archived_at: datetime | None
+    sealed: SealedSecrets = field(default_factory=SealedSecrets)
+    revision: int = 1
+    project_id: str = field(default_factory=owner)
+    created_by: str | None = field(default_factory=maker)
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    archived_at: datetime | None = None

@@ -14,7 +14,7 @@ from app.adapters.transport import parse_endpoint_url
 from app.calling import GenerationParams
 from app.errors import EndpointMovedError, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec, sha256_of
-from app.records.endpoints import SIMULATED, Endpoint, EndpointSettings, NewEndpoint, Price
+from app.records.endpoints import SIMULATED, Endpoint, EndpointSettings, Price
 from app.records.fields import convert, restored
 from app.records.sessions import Origin, Provenance
 from app.scorers.calling import CallingScorer
@@ -96,7 +96,7 @@ def _origin(base_url: str) -> tuple[str, str, int | None] | None:
     return url.scheme, url.host, url.port
 
 
-def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
+def origin_of(endpoint: Endpoint) -> Origin:
     """Description of an endpoint for the provenance of its answers, without secrets."""
     settings = endpoint.settings
     who: Origin = {

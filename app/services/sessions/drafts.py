@@ -21,7 +21,7 @@ from app.engine.estimation.estimators import EstimatorName
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.banks import provisional_words
-from app.records.endpoints import Endpoint, NewEndpoint, Price
+from app.records.endpoints import Endpoint, Price
 from app.records.fields import not_none
 from app.records.sessions import (
     Administration,
@@ -64,7 +64,8 @@ class SessionDraft:
     version: LoadedVersion
     plan: SessionPlan
     test: AdaptiveTest
-    endpoint: NewEndpoint | None = None
+    endpoint: Endpoint | None = None
+    """The endpoint to store with it, if that is new."""
 
     def with_pretest(self, positions: Sequence[int]) -> "SessionDraft":
         """The same draft with these pretest items."""
@@ -81,7 +82,7 @@ class SessionDraft:
 
 def provenance_of(
     version: LoadedVersion,
-    endpoint: Endpoint | NewEndpoint | None,
+    endpoint: Endpoint | None,
     *,
     seed: int,
     markers: Mapping[str, Origin],
@@ -129,7 +130,7 @@ def _code_version() -> str:
     return installed_version(DISTRIBUTION)
 
 
-def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> AskedJson:
+def _asked(version: LoadedVersion, endpoint: Endpoint) -> AskedJson:
     asked = version.asked()
     if asked.mode == GENERATE:
         sampling = endpoint.settings.sampling

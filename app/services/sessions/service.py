@@ -11,7 +11,7 @@ from app.engine.design.design import stops_when
 from app.errors import AlreadyExistsError, InvalidInputError, LeaseLapsedError, MissingScopeError
 from app.items import ScorerSpec
 from app.records.banks import OPEN
-from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
+from app.records.endpoints import Endpoint
 from app.records.fields import convert
 from app.records.leased import StoredEvent
 from app.records.sessions import (
@@ -108,7 +108,7 @@ class SessionService:
         if plan.stopping.asks_theta:
             require_theta(version, "/stopping")
         reachable = await check_reachable(spec.plan, plan, version)
-        endpoint: Endpoint | NewEndpoint | None = None
+        endpoint: Endpoint | None = None
         if spec.mode == "live":
             require_content(version)
             chosen = spec.endpoint or spec.endpoint_id
@@ -135,14 +135,12 @@ class SessionService:
             # A concurrent request has just named the examinee: start again with the known name.
             return await self.create(spec, is_admin=is_admin)
 
-    async def named(self, examinee: Examinee, *, is_admin: bool) -> Endpoint | NewEndpoint:
+    async def named(self, examinee: Examinee, *, is_admin: bool) -> Endpoint:
         """The known examinee of this name, or a new one; raises the errors of `create`."""
         async with self.database.reading() as uow:
             known = await uow.endpoints.by_hand(examinee.name)
         if known is None:
-            return NewEndpoint(
-                id=new_id("end"), settings=examinee.as_endpoint(), sealed=SealedSecrets()
-            )
+            return Endpoint(id=new_id("end"), settings=examinee.as_endpoint())
         if known.created_by != maker() and not is_admin:
             raise MissingScopeError(
                 f"The examinee {examinee.name!r} was named by another key: answering for it needs "
@@ -158,7 +156,7 @@ class SessionService:
 
     async def draft(
         self,
-        endpoint: Endpoint | NewEndpoint | None,
+        endpoint: Endpoint | None,
         version: LoadedVersion,
         plan: SessionPlan,
         *,
@@ -214,7 +212,7 @@ class SessionService:
             version=version,
             plan=plan,
             test=test,
-            endpoint=endpoint if isinstance(endpoint, NewEndpoint) else None,
+            endpoint=endpoint if endpoint and endpoint.created_at is None else None,
         )
 
     async def start(

@@ -17,7 +17,6 @@ from app.records.endpoints import (
     CallLimits,
     Endpoint,
     EndpointSettings,
-    NewEndpoint,
     Price,
     SealedSecrets,
 )
@@ -52,7 +51,7 @@ _LIVE = select(EndpointRow).where(
 class EndpointRepository(Repository):
     """Queries and changes of endpoints, within one transaction."""
 
-    async def add(self, new: NewEndpoint) -> Endpoint:
+    async def add(self, new: Endpoint) -> Endpoint:
         """Store a new endpoint.
 
         Raises:
