@@ -13,7 +13,7 @@ from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.parameters import BankRef, Paging, PagingInOrder, VersionRef, list_of
 from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.designs import FormCreate, FormRead
-from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
+from app.api.schemas.drift import DriftRead, drift_json
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
     InformationRead,
@@ -32,6 +32,7 @@ from app.exchange.bank_files import BankFormat
 from app.exchange.item_facts import write_form
 from app.reports.version.page import render
 from app.services.banks.items import ItemExposure
+from app.services.banks.provisional import Recalibration
 from app.shapes import ListRead
 from app.validation import THETA_RANGE
 
@@ -253,13 +254,13 @@ async def get_join(
 @router.get("/{bank}/versions/{version}/recalibration", **allow("read"))
 async def get_recalibration(
     bank: BankRef, version: VersionRef, opened: AllServices
-) -> RecalibrationRead:
+) -> Recalibration:
     """Whether live answers are enough to calibrate a provisional version again.
 
     To do so, call `POST /v1/response-sets/{set}:collect`, then `POST /v1/calibrations` with the
     version as `prior_version_id`. Nothing is calibrated automatically.
     """
-    return RecalibrationRead.read(await opened.recalibration_advice.look(bank, version))
+    return await opened.recalibration_advice.look(bank, version)
 
 
 @router.post(

@@ -1,14 +1,13 @@
-"""Items of a version under new answers, and whether to calibrate it again, as JSON."""
+"""Items of a version under new answers, as JSON."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, Self
 
-from pydantic import AliasPath, Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from app.api.schemas.versions import DriftFigures
 from app.calibration.pipeline.drift import drift_figures, drift_message
-from app.records.banks import Provisional
 from app.records.fields import finite
 from app.services.calibrations.drift import DriftLook
 from app.shapes import Output
@@ -120,19 +119,3 @@ def _item(look: DriftLook, j: int) -> DriftItemRead:
         if drifted
         else None,
     )
-
-
-class RecalibrationRead(Output):
-    """Whether live answers are enough to calibrate a provisional version again."""
-
-    object: Literal["recalibration"] = "recalibration"
-    version_id: str = Field(validation_alias=AliasPath("version", "id"))
-    provisional: Provisional | None = Field(validation_alias="known")
-    """Null if the parameters are calibrated."""
-    n_examinees: int
-    """Number of examinees so far; each is one combination of address, model, settings and
-    prompt."""
-    wanted: int | None
-    """Number of examinees after which to recalibrate."""
-    due: bool
-    explanation: str = Field(validation_alias="words")
