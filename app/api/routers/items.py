@@ -152,7 +152,9 @@ async def preview_item(
     the client disconnects, the preview ends. Items of a withheld bank also need the scope
     `banks:write`.
     """
-    found = opened.previews.preview(body.to_domain(bank, item), view)
+    found = opened.previews.preview(
+        bank, item, body.chosen(), view, prompt=body.prompt.changes(), send=body.send
+    )
     return PreviewRead.read(await while_connected(request, found))
 
 

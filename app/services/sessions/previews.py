@@ -1,6 +1,6 @@
 """Previews one item before a test is paid for: what is sent, the reply, and its score."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
@@ -21,17 +21,6 @@ from app.services.sessions.asking import Asker, chosen_style, hints_of
 from app.services.sessions.drafts import require_answers
 from app.services.visibility import View, is_withheld
 from app.storage.database import Database
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewSpec:
-    """The item, endpoint and prompt to preview; `send` false sends nothing."""
-
-    bank: str
-    item: str
-    endpoint: str | EndpointSpec
-    prompt: PromptChanges = field(default_factory=PromptChanges)
-    send: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +47,17 @@ class Previews:
     endpoints: EndpointService
     transport: Transport
 
-    async def preview(self, spec: PreviewSpec, view: View) -> Preview:
-        """Preview one item with one endpoint.
+    async def preview(
+        self,
+        bank: str,
+        item: str,
+        endpoint: str | EndpointSpec,
+        view: View,
+        *,
+        prompt: PromptChanges,
+        send: bool,
+    ) -> Preview:
+        """Preview one item with one endpoint; `send` false sends nothing.
 
         Raises:
             NotFoundError: The bank, item or endpoint does not exist.
@@ -67,42 +65,42 @@ class Previews:
             InvalidInputError: The item cannot be asked in this way, or not to this endpoint.
         """
         async with self.database.reading() as uow:
-            bank = await uow.banks.find(spec.bank)
-            if not view.shows(withheld=is_withheld(bank)):
+            found = await uow.banks.find(bank)
+            if not view.shows(withheld=is_withheld(found)):
                 raise MissingScopeError(
-                    f"Bank {bank.name!r} is withheld: a preview shows an item's text and how its "
+                    f"Bank {found.name!r} is withheld: a preview shows an item's text and how its "
                     "answer is scored, which needs a key with the scope 'banks:write'."
                 )
-            stored = await uow.items.find(bank.id, spec.item)
+            stored = await uow.items.find(found.id, item)
         if stored.content == ItemContent():
             raise InvalidInputError(
                 f"Item {stored.key!r} has parameters but no content: there is nothing to ask."
             )
         with faults_within("/endpoint"):
-            ready = await self.endpoints.open(spec.endpoint)
+            ready = await self.endpoints.open(endpoint)
         kind = ready.config.kind
         require_answers(kind)
         style = chosen_style(
-            PromptStyle.from_dict(bank.prompt), spec.prompt, ready.endpoint.settings, self.endpoints
+            PromptStyle.from_dict(found.prompt), prompt, ready.endpoint.settings, self.endpoints
         )
-        item = BankItem.of(stored, 0, bank.default_scorer, style)
+        shown = BankItem.of(stored, 0, found.default_scorer, style)
         asker = Asker(
             examinee=RateLimited(ready, self.endpoints, self.transport),
             endpoint=ready,
             marker=await AnswerScorer.of_trial(
-                item.scorer,
+                shown.scorer,
                 self.database,
                 self.endpoints,
                 self.transport,
-                unparsed_is_wrong=bank.unparsed_policy == "wrong",
+                unparsed_is_wrong=found.unparsed_policy == "wrong",
             ),
             style=style,
         )
         is_simulated, closing = kind == SIMULATED, None
-        requests = [] if is_simulated else asker.exact(item)
-        if spec.send:
+        requests = [] if is_simulated else asker.exact(shown)
+        if send:
             # For an item of average difficulty.
-            hints = await hints_of(item, expit, [0]) if is_simulated else None
-            asked = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
+            hints = await hints_of(shown, expit, [0]) if is_simulated else None
+            asked = await asker.ask(shown, rng=np.random.default_rng(), hints=hints)
             closing = asked.reported
-        return Preview(item=item, requests=requests, style=style, closing=closing)
+        return Preview(item=shown, requests=requests, style=style, closing=closing)
