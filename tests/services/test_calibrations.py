@@ -234,7 +234,7 @@ async def test_publishing_makes_one_version_to_test_on(services: Services) -> No
         await services.calibrations.abilities(record.id)
     loaded = await services.versions.load(version.id)
     rows = await services.calibrations.items(record.id)
-    assert loaded.bank.a.tolist() == [row.columns["a"] for row in rows]
+    assert loaded.bank.a.tolist() == [row["a"] for row in rows]
     assert await services.versions.get("arc") == version
     published = await services.calibrations.get(record.id)
     assert (published.bank_id, published.bank_version_id) == (version.bank_id, version.id)

@@ -66,15 +66,6 @@ class ExamineeAbility(Described):
     """Mean score of the given answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class FittedRow:
-    """One calibrated item; `columns` as in the repository, NaN where unknown."""
-
-    position: int
-    key: str
-    columns: dict[str, float]
-
-
 @dataclass(eq=False, kw_only=True)
 class CalibrationService:
     """Use cases of calibrations; `CalibrationRunner` runs them.
@@ -158,8 +149,8 @@ class CalibrationService:
 
     async def items(
         self, calibration_id: str, *, after: int = -1, limit: int | None = None
-    ) -> list[FittedRow]:
-        """Calibrated items after position `after`, in order of position.
+    ) -> list[dict[str, Any]]:
+        """Calibrated items after position `after`, in order of position; None where unknown.
 
         Raises:
             InvalidStateError: It is not completed.
@@ -169,11 +160,11 @@ class CalibrationService:
             fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
         stop = None if limit is None else after + 1 + limit
         return [
-            FittedRow(
-                position,
-                fitted.keys[position],
-                {name: float(values[position]) for name, values in fitted.columns.items()},
-            )
+            {
+                "position": position,
+                "key": fitted.keys[position],
+                **{name: finite(values[position]) for name, values in fitted.columns.items()},
+            }
             for position in range(len(fitted.keys))[after + 1 : stop]
         ]
 
