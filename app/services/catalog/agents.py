@@ -24,7 +24,7 @@ from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication, output_of
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.files import INSTALLED, FoundFile, Prepared, Report, spec_of
-from app.services.responses.imports import Draft, FileRead
+from app.services.responses.imports import Draft
 from app.services.responses.service import import_draft, new_set
 from app.storage.unit_of_work import UnitOfWork
 
@@ -100,7 +100,7 @@ async def prepare_agents(
 def _draft(table: ResponseTable, name: str) -> Draft:
     draft = Draft(Choices(), rows_read=table.n_answers)
     draft.add_table(TrialTable(FIRST_TRIAL, table), name)
-    draft.files.append(FileRead(name, ResponseFormat.PY_IRT, table.n_answers))
+    draft.note_file(name, ResponseFormat.PY_IRT, table.n_answers)
     return draft
 
 

@@ -31,7 +31,6 @@ from app.services.responses.imports import (
     MAX_BYTES,
     AnswerImport,
     Draft,
-    FileRead,
     ResultsImport,
     read_draft,
     read_results,
@@ -178,7 +177,7 @@ def _written(draft: Draft, output: BinaryIO) -> dict[str, Any]:
     return {
         "columns": list(draft.columns),
         "sheets": sheets,
-        "files": [(file.name, file.format, file.rows_read) for file in draft.files],
+        "files": draft.files,
         "passed_over": draft.passed_over,
         "asked": draft.choices.asked,
         "rows_read": draft.rows_read,
@@ -270,7 +269,7 @@ def _draft(choices: Choices, value: Any, output: BinaryIO) -> Draft:
         if has_fractions:
             sheet.fractions = array("d", output.read(FRACTION_BYTES * n_codes))
         draft.sheets[examinee, trial] = sheet
-    draft.files = [FileRead(*file) for file in value["files"]]
+    draft.files = value["files"]
     draft.passed_over = value["passed_over"]
     draft.rows_read, draft.accepted = value["rows_read"], value["accepted"]
     draft.skips.counts.update(value["counts"])
