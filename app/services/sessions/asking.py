@@ -23,7 +23,7 @@ from app.errors import (
     FieldProblem,
     InvalidInputError,
 )
-from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
+from app.items import Answer, FinishReason, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
 from app.records.endpoints import EndpointSettings
 from app.records.fields import convert
@@ -325,7 +325,13 @@ def combined(closings: Sequence[Closing]) -> Closing:
         method["usage"] = NOT_TOLD
     if cached is not None:
         method["cached"] = cached
-    method["repeats"] = [_comparable(closing) for closing in closings]
+    method["repeats"] = [
+        {
+            **{name: getattr(c.reported, name) for name in _TOLD},
+            "endpoint_revision": (c.method or {}).get("endpoint_revision"),
+        }
+        for c in closings
+    ]
     return replace(
         first,
         score=mean,
@@ -352,12 +358,6 @@ _TOLD = (
     *("answer_text", "raw_text", "reasoning", "finish_reason"),
     *("tokens_in", "tokens_out", "usd", "latency_ms", "attempts"),
 )
-
-
-def _comparable(closing: Closing) -> JsonObject:
-    revision = None if closing.method is None else closing.method.get("endpoint_revision")
-    reported = closing.reported
-    return {name: getattr(reported, name) for name in _TOLD} | {"endpoint_revision": revision}
 
 
 def _marking(closings: Sequence[Closing]) -> Marking | None:

@@ -8,7 +8,13 @@ from typing import Any
 from app.acting import maker, owner
 from app.adapters.prompting import LOGLIKELIHOOD
 from app.engine.design.design import stops_when
-from app.errors import AlreadyExistsError, InvalidInputError, LeaseLapsedError, MissingScopeError
+from app.errors import (
+    AlreadyExistsError,
+    FieldProblem,
+    InvalidInputError,
+    LeaseLapsedError,
+    MissingScopeError,
+)
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint
@@ -38,7 +44,6 @@ from app.services.sessions.drafts import (
     SessionSpec,
     check_plan,
     check_reachable,
-    check_repeats,
     provenance_of,
     require_answers,
     require_content,
@@ -188,7 +193,12 @@ class SessionService:
                 async with self.database.reading() as uow:
                     require_options(version, await uow.versions.without_options(version.id))
             version = version.put_as(style)
-            check_repeats(plan, version.prompt_style)
+            if plan.repeats > 1 and style.mode == LOGLIKELIHOOD:
+                raise InvalidInputError(
+                    "Options compared by likelihood give the same answer each time: repeats need "
+                    "mode 'generate'.",
+                    problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
+                )
         return SessionDraft(
             new=NewSession(
                 id=new_id("ses"),
@@ -234,7 +244,10 @@ class SessionService:
                     barred=draft.version.barred,
                     need_content=draft.new.mode == "live",
                 )
-                draft = draft.with_pretest(positions)
+                pretest = draft.plan.pretest.model_copy(update={"positions": tuple(positions)})
+                plan = draft.plan.model_copy(update={"pretest": pretest})
+                new = replace(draft.new, design=plan.to_dict())
+                draft = replace(draft, plan=plan, new=new)
             new, run = draft.new, draft.run(administrations)
             if new.mode == "live":
                 figures = run.summary(elapsed_s=new.active_s)
