@@ -169,7 +169,12 @@ def restore(
                     "SEXTANT_DATA_DIR or DATABASE_URL), or give --replace, which deletes all "
                     "that it holds."
                 )
-            _require_alone(connection, name)
+            (others,) = _row(connection, _OTHERS, [name])
+            if others:
+                raise InvalidStateError(
+                    f"The database is in use ({others} connections): stop all servers and workers "
+                    "on it first."
+                )
         if is_empty:
             _fill(url, backup)
         else:
@@ -206,15 +211,6 @@ def _require_key(path: Path, manifest: Manifest, box: SecretBox) -> None:
             f"{path} cannot be restored here: {exc.detail} Or give --lost-key, which restores "
             "all but these secrets."
         ) from exc
-
-
-def _require_alone(connection: psycopg.Connection[Any], name: str) -> None:
-    (others,) = _row(connection, _OTHERS, [name])
-    if others:
-        raise InvalidStateError(
-            f"The database is in use ({others} connections): stop all servers and workers on it "
-            "first."
-        )
 
 
 def _fill(url: str, backup: _BackupFile) -> None:
