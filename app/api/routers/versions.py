@@ -13,8 +13,7 @@ from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.parameters import BankRef, Paging, PagingInOrder, VersionRef, list_of
 from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.designs import FormCreate, FormRead
-from app.api.schemas.drift import DriftRead, drift_json
-from app.api.schemas.reports import VersionReportRead
+from app.api.schemas.reports import DriftRead, VersionReportRead, drift_json
 from app.api.schemas.versions import (
     InformationRead,
     ItemStatus,
