@@ -14,8 +14,7 @@ from app.api.downloads import file_responses
 from app.api.errors import errors
 from app.api.parameters import Paging, id_path, list_of
 from app.api.routing import IDEMPOTENT, make_router
-from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyUpdate
-from app.api.schemas.projects import UseRead
+from app.api.schemas.projects import ApiKeyCreate, ApiKeyUpdate, UseRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
 from app.fair_semaphore import FairSemaphore

@@ -85,7 +85,8 @@ async def update_project(
     opened: AllServices,
 ) -> Project:
     """Change a project. `limits` and `retention` are replaced as a whole."""
-    changed = await opened.projects.update(project, revision, body.to_changes())
+    changes = {name: getattr(body, name) for name in body.model_fields_set}
+    changed = await opened.projects.update(project, revision, changes)
     response.headers["ETag"] = etag(changed.revision)
     return changed
 
