@@ -97,14 +97,6 @@ class _Purse:
                     f"The budget of scorer {self.name!r}, {plain(cap)} {unit} a session, is spent."
                 )
 
-    def is_metered(self, tokens: Sequence[int | None], usd: float | None) -> bool:
-        """Whether the usage of this call is known as far as the budget needs it."""
-        budget = self.budget
-        if budget is None:
-            return True
-        tokens_known = budget.tokens is None or None not in tokens
-        return tokens_known and (budget.usd is None or usd is not None)
-
 
 class ScorerCalls:
     """Calls of the scorers of one session, and their usage.
@@ -281,8 +273,9 @@ class AnswerCalls:
         took = Spending(tokens_in=tokens[0], tokens_out=tokens[1], usd=usd)
         unknown = Spending(tokens_in=None, tokens_out=None, usd=None)
         self._count(took, told=unknown if origin.get("usage") == NOT_TOLD else took)
-        if not self.purse.is_metered(tokens, usd):
-            self.purse.unmetered = True
+        if (budget := self.purse.budget) is not None:
+            self.purse.unmetered |= budget.tokens is not None and None in tokens
+            self.purse.unmetered |= budget.usd is not None and usd is None
 
     def _count(self, most: Spending, *, told: Spending | None = None) -> None:
         self.spent += told or most
