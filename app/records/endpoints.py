@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from app.acting import maker, owner
 from app.calling import GenerationParams, RetryPolicy
 from app.records.projects import TokensPerDay, UsdPerDay
-from app.shapes import Number, Value, Whole
+from app.shapes import Number, Text, Value, Whole
 
 #: Kind of an examinee that answers by hand, under a name: the server does not call it.
 SELF_REPORTED = "self_reported"
@@ -60,6 +60,14 @@ class Price(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningTags(Value):
+    """Tags around reasoning in the text of an answer. The reasoning is split off and stored."""
+
+    open: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "<think>"
+    close: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "</think>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSettings:
     """Everything about an endpoint that is not secret."""
 
@@ -68,7 +76,7 @@ class EndpointSettings:
     base_url: str = ""
     model: str = ""
     sampling: GenerationParams = field(default_factory=GenerationParams)
-    reasoning_tags: tuple[str, str] = ("<think>", "</think>")
+    reasoning: ReasoningTags = field(default_factory=ReasoningTags)
     limits: CallLimits = field(default_factory=CallLimits)
     price: Price = field(default_factory=Price)
     retry: RetryPolicy = field(default_factory=RetryPolicy)

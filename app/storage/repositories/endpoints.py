@@ -18,6 +18,7 @@ from app.records.endpoints import (
     Endpoint,
     EndpointSettings,
     Price,
+    ReasoningTags,
     SealedSecrets,
 )
 from app.records.fields import convert, not_none, restored
@@ -160,8 +161,6 @@ class EndpointRepository(Repository):
 
 def _columns(settings: EndpointSettings) -> dict[str, Any]:
     columns = asdict(settings)
-    opening, closing = columns.pop("reasoning_tags")
-    columns["reasoning"] = {"open": opening, "close": closing}
     # Unset limits are absent, not null, since `limits ?| ...` above tests which keys exist.
     columns["limits"] = not_none(settings.limits)
     columns["details"] = columns.pop("metadata")
@@ -177,7 +176,7 @@ def _endpoint(row: EndpointRow) -> Endpoint:
             EndpointSettings,
             row,
             sampling=restored(GenerationParams, row.sampling, stop=tuple(stop)),
-            reasoning_tags=(row.reasoning["open"], row.reasoning["close"]),
+            reasoning=restored(ReasoningTags, row.reasoning),
             limits=restored(CallLimits, row.limits),
             price=restored(Price, row.price),
             retry=restored(RetryPolicy, row.retry),
