@@ -122,7 +122,8 @@ async def test_answers_without_information_are_refused_before_queueing(
 ) -> None:
     with pytest.raises((CalibrationError, InvalidInputError), match=expected):
         await queued(services, text, KEEP_ALL)
-    assert (await services.calibrations.list_page(PageRequest())).items == ()
+    async with services.database.reading() as uow:
+        assert (await uow.calibrations.list_page(PageRequest())).items == ()
 
 
 async def test_an_empty_set_is_refused(services: Services) -> None:
@@ -422,7 +423,8 @@ async def test_parts_are_hidden_from_callers(services: Services) -> None:
         await services.calibrations.get(parts[0])
     with pytest.raises(NotFoundError):
         await services.calibrations.cancel(parts[0])
-    page = await services.calibrations.list_page(PageRequest())
+    async with services.database.reading() as uow:
+        page = await uow.calibrations.list_page(PageRequest())
     assert [record.id for record in page.items] == [made.id]
 
 

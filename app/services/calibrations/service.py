@@ -37,7 +37,6 @@ from app.services.responses.sheets import table_of
 from app.shapes import Described
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
 #: Lease of a calibration that is stored together with its result.
@@ -137,15 +136,6 @@ class CalibrationService:
         """One calibration."""
         async with self.database.reading() as uow:
             return await uow.calibrations.get(calibration_id)
-
-    async def list_page(
-        self, request: PageRequest, *, status: str | None = None, response_set_id: str | None = None
-    ) -> Page[CalibrationRecord]:
-        """One page of calibrations."""
-        async with self.database.reading() as uow:
-            return await uow.calibrations.list_page(
-                request, status=status, response_set_id=response_set_id
-            )
 
     async def items(
         self, calibration_id: str, *, after: int = -1, limit: int | None = None
