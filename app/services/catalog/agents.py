@@ -121,7 +121,10 @@ async def _read(
         subject=f"The catalogue's {entry.name}",
         advice="the file is not what the entry says",
     ) as (value, written):
-        return _table(value, await asyncio.to_thread(written.read))
+        content = await asyncio.to_thread(written.read)
+    names, tasks = tuple(agent["name"] for agent in value["agents"]), tuple(value["tasks"])
+    scores = np.frombuffer(content, np.int8).reshape(len(names), len(tasks)).astype(np.float64)
+    return value["agents"], ResponseTable(names, tasks, scores)
 
 
 def read_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
@@ -130,9 +133,3 @@ def read_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO)
     solved = read_agents(attachments[0], argument["name"], expected)
     output.write(solved.scores.tobytes())
     return {"agents": [asdict(agent) for agent in solved.agents], "tasks": solved.tasks}
-
-
-def _table(value: Any, content: bytes) -> tuple[list[dict[str, Any]], ResponseTable]:
-    names, tasks = tuple(agent["name"] for agent in value["agents"]), tuple(value["tasks"])
-    scores = np.frombuffer(content, np.int8).reshape(len(names), len(tasks)).astype(np.float64)
-    return value["agents"], ResponseTable(names, tasks, scores)
