@@ -30,7 +30,7 @@ from app.errors import (
 from app.items import Answer, FinishReason, ItemContent, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
 from app.records.endpoints import SIMULATED, EndpointSettings
-from app.records.fields import convert
+from app.records.fields import convert, shallow
 from app.records.figures import NOT_TOLD, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
@@ -335,7 +335,7 @@ def combined(closings: Sequence[Closing]) -> Closing:
         method["cached"] = cached
     method["repeats"] = [
         {
-            **{name: getattr(c.reported, name) for name in _TOLD},
+            **{name: told for name, told in shallow(c.reported).items() if name in _TOLD},
             "endpoint_revision": (c.method or {}).get("endpoint_revision"),
         }
         for c in closings

@@ -108,9 +108,12 @@ class ManualAnswer(Value):
 
     def closing(self, version: LoadedVersion, marked: Closing | None) -> Closing:
         """The closing of the answered item."""
-        closing = marked or Closing(outcome=Outcome.SCORED.value, score=self.score)
-        if marked is None and self.score is None:
-            is_wrong = self.outcome == "unparsed" and version.unparsed_policy == "wrong"
+        is_wrong = self.outcome == "unparsed" and version.unparsed_policy == "wrong"
+        if marked is not None:
+            closing = marked
+        elif self.score is not None:
+            closing = Closing(outcome=Outcome.SCORED.value, score=self.score)
+        else:
             closing = Closing(
                 outcome=self.outcome or Outcome.ERROR.value,
                 score=0.0 if is_wrong else None,
