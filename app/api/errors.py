@@ -243,7 +243,11 @@ async def _on_http_error(request: Request, exc: HTTPException) -> JSONResponse:
         detail = "There is nothing at this path."
     if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette names the methods of the path's first route only.
-        allowed = ", ".join(sorted(_methods_at(request)))
+        methods: set[str] = set()
+        for context in iter_route_contexts(request.app.routes):
+            if context.path_regex.match(request.url.path):
+                methods |= context.methods or set()
+        allowed = ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
         headers = {"Allow": allowed}
         detail = f"{request.method} is not possible here; allowed: {allowed}."
     return problem_response(
@@ -253,11 +257,3 @@ async def _on_http_error(request: Request, exc: HTTPException) -> JSONResponse:
         detail=detail,
         headers=headers,
     )
-
-
-def _methods_at(request: Request) -> set[str]:
-    methods: set[str] = set()
-    for context in iter_route_contexts(request.app.routes):
-        if context.path_regex.match(request.url.path):
-            methods |= context.methods or set()
-    return methods | {"HEAD"} if "GET" in methods else methods

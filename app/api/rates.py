@@ -90,7 +90,10 @@ def _let_in_by_project(project: Project, rate: float, key_id: str, now: float) -
     key, fair = (project.id, key_id), rate * SHARE
     due, own_due = max(_scheduled.get(project.id, now), now), max(_of_keys.get(key, now), now)
     early_s, own_early_s = _early_s(due - now, rate), _early_s(own_due - now, fair)
-    if not _others_ask(project.id, key_id, now):
+    before = _asked.get(project.id, _Asked(key_id, now, -math.inf))
+    other_at = before.other_at if before.key_id == key_id else before.at
+    _asked[project.id] = _Asked(key_id, now, other_at)
+    if now - other_at >= _OVER_S:  # no other key of the project sent a request lately
         own_early_s = 0.0
     if max(early_s, own_early_s) > 1e-9:
         whose = f"Project {project.name!r}" if early_s > 1e-9 else "Each of several keys in use"
@@ -112,11 +115,3 @@ def _refusal(whose: str, rate: float, early_s: float) -> TooManyRequestsError:
 def _early_s(ahead_s: float, rate: float) -> float:
     """Seconds to wait before a request whose predecessors run `ahead_s` ahead of the pace."""
     return max(ahead_s - max(_OVER_S - 1 / rate, 0.0), 0.0)
-
-
-def _others_ask(project_id: str, key_id: str, now: float) -> bool:
-    """Whether another key of the project sent a request lately; records this request."""
-    before = _asked.get(project_id, _Asked(key_id, now, -math.inf))
-    other_at = before.other_at if before.key_id == key_id else before.at
-    _asked[project_id] = _Asked(key_id, now, other_at)
-    return now - other_at < _OVER_S

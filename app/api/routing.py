@@ -7,10 +7,10 @@ strictly, look up the Idempotency-Key.
 
 import re
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any
+from typing import Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Request, Response, params
+from fastapi import APIRouter, Depends, Header, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, StringConvertor
@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, require_media_type, unstorable
 from app.api.errors import HTTP_CODES, RouteResponses, documented, errors, merged
-from app.api.idempotency import IDEMPOTENT, idempotency_key, once
+from app.api.idempotency import KEY_PATTERN, once
 from app.api.rates import let_in, reading_turn
 from app.deps import ScopeName, caller, enter_as, identify, services
 from app.errors import (
@@ -70,6 +70,24 @@ def allow(
     return {"dependencies": [caller(scope)], "responses": merged(also or {}, errors(*raised))}
 
 
+async def _idempotency_key(
+    _: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            pattern=KEY_PATTERN,
+            description="Any text of up to 255 printable ASCII characters, new for each operation. "
+            "A repeated request with the same key is carried out only once.",
+        ),
+    ] = None,
+) -> None:
+    """Mark a route as one that honours Idempotency-Key; `ApiRoute` does the work."""
+
+
+#: Dependency of creating routes, which `allow_once` adds.
+IDEMPOTENT: Final[params.Depends] = Depends(_idempotency_key)
+
+
 def allow_once(
     scope: ScopeName, *raised: type[SextantError], also: RouteResponses | None = None
 ) -> dict[str, Any]:
@@ -89,7 +107,7 @@ class ApiRoute(APIRoute):
         self.path_regex = re.compile(f"^{pattern}$")
         extra = dict(self.openapi_extra or {})
         self._max_body_bytes: int = extra.get(LIMIT_KEY, SMALL)
-        self._idempotent = any(d.dependency is idempotency_key for d in self.dependencies)
+        self._idempotent = any(d.dependency is _idempotency_key for d in self.dependencies)
         if self.body_field is not None:
             self.openapi_extra = {**extra, LIMIT_KEY: self._max_body_bytes}
         self.responses = merged(self._common_problems(), self.responses)
@@ -105,7 +123,10 @@ class ApiRoute(APIRoute):
         }
 
         async def handle(request: Request) -> Response:
-            _refuse_nul_in_url(request)
+            if "\x00" in request.url.path or "\x00" in request.scope["path"]:
+                raise unstorable("/path")
+            if b"\x00" in unquote_to_bytes(request.scope["query_string"]):
+                raise unstorable("/query")
             caller = await identify(request)
             enter_as(request, caller)
             opened = await services(request)
@@ -174,13 +195,6 @@ class _ParsedRequest(Request):
     def __init__(self, request: Request, content: bytes, parsed: Any = None) -> None:
         super().__init__(request.scope, request.receive)
         self._body, self._json = content, parsed  # where Starlette keeps what it has read
-
-
-def _refuse_nul_in_url(request: Request) -> None:
-    if "\x00" in request.url.path or "\x00" in request.scope["path"]:
-        raise unstorable("/path")
-    if b"\x00" in unquote_to_bytes(request.scope["query_string"]):
-        raise unstorable("/query")
 
 
 def _refuse_unknown(request: Request, known: Collection[str]) -> None:

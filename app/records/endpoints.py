@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from app.acting import maker, owner
 from app.calling import GenerationParams, RetryPolicy
 from app.records.projects import TokensPerDay, UsdPerDay
-from app.shapes import Number, Value, Whole
+from app.shapes import Number, Text, Value, Whole
 
 #: Kind of an examinee that answers by hand, under a name: the server does not call it.
 SELF_REPORTED = "self_reported"
@@ -59,6 +60,14 @@ class Price(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningTags(Value):
+    """Tags around reasoning in the text of an answer. The reasoning is split off and stored."""
+
+    open: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "<think>"
+    close: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "</think>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSettings:
     """Everything about an endpoint that is not secret."""
 
@@ -67,7 +76,7 @@ class EndpointSettings:
     base_url: str = ""
     model: str = ""
     sampling: GenerationParams = field(default_factory=GenerationParams)
-    reasoning_tags: tuple[str, str] = ("<think>", "</think>")
+    reasoning: ReasoningTags = field(default_factory=ReasoningTags)
     limits: CallLimits = field(default_factory=CallLimits)
     price: Price = field(default_factory=Price)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -91,25 +100,15 @@ class SealedSecrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewEndpoint:
-    """An endpoint to be stored."""
-
-    id: str
-    settings: EndpointSettings
-    sealed: SealedSecrets
-    revision: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A stored endpoint."""
+    """An endpoint; it has no times until it is stored."""
 
     id: str
     settings: EndpointSettings
-    sealed: SealedSecrets
-    revision: int
-    project_id: str
-    created_by: str | None
-    created_at: datetime
-    updated_at: datetime
-    archived_at: datetime | None
+    sealed: SealedSecrets = field(default_factory=SealedSecrets)
+    revision: int = 1
+    project_id: str = field(default_factory=owner)
+    created_by: str | None = field(default_factory=maker)
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    archived_at: datetime | None = None

@@ -5,7 +5,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from typing_extensions import TypedDict
 
 from app.acting import maker, owner
 from app.items import JsonObject, Outcome

@@ -34,8 +34,8 @@ from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
 from app.services.scoring import ScorerTrials
 from app.services.secret_keys import SecretKeys
+from app.services.sessions.asking import Previews
 from app.services.sessions.derived import DerivedSessions
-from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
 from app.services.visibility import ScorerGuard

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import structlog
@@ -205,17 +205,17 @@ def _clean(value: Any) -> Any:
 _WAITING = 4
 
 
+@dataclass(frozen=True, eq=False)
 class ScorerTrials:
     """Runs trials of scorers."""
 
-    def __init__(
-        self, database: Database, endpoints: EndpointService, transport: Transport
-    ) -> None:
-        self._database = database
-        self._endpoints = endpoints
-        self._transport = transport
-        # A person waits for each trial, so the line is short and later ones are refused at once.
-        self._turns = FairSemaphore(2, _WAITING, spare=2)
+    database: Database
+    endpoints: EndpointService
+    transport: Transport
+    # A person waits for each trial, so the line is short and later ones are refused at once.
+    _turns: FairSemaphore = field(
+        init=False, default_factory=lambda: FairSemaphore(2, _WAITING, spare=2)
+    )
 
     async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Closing:
         """Score one answer; a scorer that calls endpoints calls them.
@@ -227,7 +227,7 @@ class ScorerTrials:
         async with self._turns.turn():
             await scorers.check(spec)
             marker = await AnswerScorer.of_trial(
-                spec, self._database, self._endpoints, self._transport
+                spec, self.database, self.endpoints, self.transport
             )
             item = BankItem(position=0, id="", key="", content=content, scorer=spec)
             return await marker.close(item, answer, patient=False)

@@ -153,8 +153,14 @@ def restore(
                 f"{manifest.revision}, which this one does not know (its own is "
                 f"{newest_revision()}): restore it with that version."
             )
-        if needs_key:
-            _require_key(path, manifest, box)
+        if needs_key and manifest.canary is not None:
+            try:
+                box.decrypt(manifest.canary.encode())
+            except SecretsError as exc:
+                raise SecretsError(
+                    f"{path} cannot be restored here: {exc.detail} Or give --lost-key, which "
+                    "restores all but these secrets."
+                ) from exc
         with _connected(Database(url).conninfo) as connection:
             major, name = _major(connection), str(_row(connection, "SELECT current_database()")[0])
             if major < manifest.dumped_by:
@@ -169,7 +175,12 @@ def restore(
                     "SEXTANT_DATA_DIR or DATABASE_URL), or give --replace, which deletes all "
                     "that it holds."
                 )
-            _require_alone(connection, name)
+            (others,) = _row(connection, _OTHERS, [name])
+            if others:
+                raise InvalidStateError(
+                    f"The database is in use ({others} connections): stop all servers and workers "
+                    "on it first."
+                )
         if is_empty:
             _fill(url, backup)
         else:
@@ -196,30 +207,10 @@ def _note(url: str) -> None:
             )
 
 
-def _require_key(path: Path, manifest: Manifest, box: SecretBox) -> None:
-    if manifest.canary is None:
-        return
-    try:
-        box.decrypt(manifest.canary.encode())
-    except SecretsError as exc:
-        raise SecretsError(
-            f"{path} cannot be restored here: {exc.detail} Or give --lost-key, which restores "
-            "all but these secrets."
-        ) from exc
-
-
-def _require_alone(connection: psycopg.Connection[Any], name: str) -> None:
-    (others,) = _row(connection, _OTHERS, [name])
-    if others:
-        raise InvalidStateError(
-            f"The database is in use ({others} connections): stop all servers and workers on it "
-            "first."
-        )
-
-
 def _fill(url: str, backup: _BackupFile) -> None:
     """Restore into an empty database, in one transaction; then bring its tables up to date."""
-    with _connected(Database(url).conninfo) as connection:
+    conninfo = Database(url).conninfo
+    with _connected(conninfo) as connection:
         connection.autocommit = True
         # A server that starts meanwhile waits for this lock, and then finds the tables.
         connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
@@ -227,19 +218,13 @@ def _fill(url: str, backup: _BackupFile) -> None:
             raise InvalidStateError(
                 "Another process has just made tables in the database: restore into an empty one."
             )
-        _pg_restore(url, backup)
+        program, _ = binaries.client("pg_restore", backup.manifest.dumped_by)
+        command = [
+            *(program, "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
+            f"--dbname={make_conninfo(dbname=str(conninfo_to_dict(conninfo)['dbname']))}",
+        ]
+        binaries.feed(command, conninfo, backup.blocks())
     upgrade(url)
-
-
-def _pg_restore(url: str, backup: _BackupFile) -> None:
-    program, _ = binaries.client("pg_restore", backup.manifest.dumped_by)
-    conninfo = Database(url).conninfo
-    database = conninfo_to_dict(conninfo)["dbname"]
-    command = [
-        *(program, "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
-        f"--dbname={make_conninfo(dbname=str(database))}",
-    ]
-    binaries.feed(command, conninfo, backup.blocks())
 
 
 def _replace(url: str, name: str, backup: _BackupFile) -> None:

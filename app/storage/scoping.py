@@ -266,8 +266,10 @@ class Repository:
                 longer passes the filter, or was deleted since the page before.
         """
         if request.after is not None:
-            if not await self._is_cursor(key, request.after):
-                raise NotFoundError(kind, request.after)
+            if await self._db.scalar(select(key).where(key == request.after)) is None:
+                other = await self._db.scalar(select(key).limit(1))
+                if other is None or not may_name(request.after, like=other):
+                    raise NotFoundError(kind, request.after)
             statement = statement.where(
                 key < request.after if request.descending else key > request.after
             )
@@ -277,12 +279,6 @@ class Repository:
         rows: Sequence[Any] = found.scalars().all() if is_one else found.mappings().all()
         items = tuple(read(row) for row in rows[: request.limit])
         return Page(items, has_more=len(rows) > request.limit)
-
-    async def _is_cursor(self, key: InstrumentedAttribute[str], after: str) -> bool:
-        if await self._db.scalar(select(key).where(key == after)) is not None:
-            return True
-        other = await self._db.scalar(select(key).limit(1))
-        return other is not None and may_name(after, like=other)
 
     async def _set(self, row: Any, row_id: str, **values: Any) -> None:
         await self._db.execute(update(row).where(row.id == row_id).values(**values))

@@ -175,18 +175,14 @@ def _make(path: Path, keys: list[str], *, replace: bool = False) -> None:
             Path(partial).replace(path)
         else:
             os.link(partial, path)  # fails when the file exists, unlike a rename
-        _sync_directory(path.parent)
+        # With the directory synced, the key file survives a crash.
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
     finally:
         Path(partial).unlink(missing_ok=True)
-
-
-def _sync_directory(path: Path) -> None:
-    """Sync the directory, so that the key file survives a crash."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read(path: Path) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.api.schemas.drift import DriftRead
+from app.api.schemas.reports import DriftRead
 from app.calibration.fit import held_out
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
@@ -283,7 +283,7 @@ def test_a_stored_failure_may_lack_newer_fields() -> None:
 async def test_drift_is_judged_from_a_response_set_and_by_a_calibration(
     client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.schemas.drift._AT_ONCE", 4)
+    monkeypatch.setattr("app.api.schemas.reports._AT_ONCE", 4)
     old = await world(app.state.services, n=800)
     url = "/v1/banks/living/versions/latest/drift"
     drift = await got(client, url, params={"response_set": "live", "limit": 10})

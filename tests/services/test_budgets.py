@@ -16,9 +16,7 @@ from app.records.endpoints import (
     CallLimits,
     Endpoint,
     EndpointSettings,
-    NewEndpoint,
     Price,
-    SealedSecrets,
 )
 from app.records.projects import DaySpend, Taken
 from app.records.projects import Limits as ProjectLimits
@@ -44,7 +42,7 @@ async def endpoint(database: Database, limits: CallLimits | None = None) -> Endp
         limits=limits or CallLimits(),
         price=Price(input_per_1m=1000.0, output_per_1m=1000.0),
     )
-    new = NewEndpoint(id=new_id("end"), settings=settings, sealed=SealedSecrets())
+    new = Endpoint(id=new_id("end"), settings=settings)
     async with database.unit_of_work() as uow:
         return await uow.endpoints.add(new)
 

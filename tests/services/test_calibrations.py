@@ -122,7 +122,8 @@ async def test_answers_without_information_are_refused_before_queueing(
 ) -> None:
     with pytest.raises((CalibrationError, InvalidInputError), match=expected):
         await queued(services, text, KEEP_ALL)
-    assert (await services.calibrations.list_page(PageRequest())).items == ()
+    async with services.database.reading() as uow:
+        assert (await uow.calibrations.list_page(PageRequest())).items == ()
 
 
 async def test_an_empty_set_is_refused(services: Services) -> None:
@@ -234,7 +235,7 @@ async def test_publishing_makes_one_version_to_test_on(services: Services) -> No
         await services.calibrations.abilities(record.id)
     loaded = await services.versions.load(version.id)
     rows = await services.calibrations.items(record.id)
-    assert loaded.bank.a.tolist() == [row.columns["a"] for row in rows]
+    assert loaded.bank.a.tolist() == [row["a"] for row in rows]
     assert await services.versions.get("arc") == version
     published = await services.calibrations.get(record.id)
     assert (published.bank_id, published.bank_version_id) == (version.bank_id, version.id)
@@ -422,7 +423,8 @@ async def test_parts_are_hidden_from_callers(services: Services) -> None:
         await services.calibrations.get(parts[0])
     with pytest.raises(NotFoundError):
         await services.calibrations.cancel(parts[0])
-    page = await services.calibrations.list_page(PageRequest())
+    async with services.database.reading() as uow:
+        page = await uow.calibrations.list_page(PageRequest())
     assert [record.id for record in page.items] == [made.id]
 
 

@@ -82,7 +82,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert all(one.probability is not None and one.probability < 1.0 for one in asked)
     assert "guesses" in sessions[0].provenance["uncertainty"]
     assert (offer.n_examinees, offer.due) == (N_EXAMINEES, True)
-    assert "recalibrate own" in offer.words
+    assert "recalibrate own" in offer.explanation
     assert report.accepted == 10 * N_EXAMINEES
     known, before = (not_none(Provisional.of(one.knowledge)) for one in (later, version))
     assert (known.n_examinees, known.n_answers) == (N_EXAMINEES, 10 * N_EXAMINEES)
@@ -93,7 +93,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert np.corrcoef([b[f"q{i}"] for i in range(N)], range(N))[0, 1] > 0.7
     again = await services.recalibration_advice.look(BANK)
     assert (again.n_examinees, again.due) == (N_EXAMINEES, False)
-    assert not_none(again.known).next_examinees == 12
+    assert again.wanted == 12
     after = await by_hand(services, PLAN, bank=BANK)
     assert "answers of 8 examinees" in after.provenance["uncertainty"]
     said = summary(await services.version_reports.report(BANK))

@@ -128,7 +128,7 @@ async def test_the_next_version_is_on_the_old_scale_with_drift_flagged(services:
 async def test_a_drifted_item_that_is_kept_has_its_new_curve(services: Services) -> None:
     old = await world(services)
     record = await recalibrated(services, old.version)
-    rows = {row.key: row.columns for row in await services.calibrations.items(record.id)}
+    rows = {row["key"]: row for row in await services.calibrations.items(record.id)}
     moved = next(key for key in MOVED if rows[key]["drifted"])
     version = await services.calibrations.publish(
         record.id, Publication(bank="living", keep=[moved])

@@ -15,7 +15,7 @@ from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import BankSpec
-from app.records.endpoints import Price
+from app.records.endpoints import Price, ReasoningTags
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.responses.collection import Collection
@@ -97,8 +97,9 @@ async def test_an_answer_without_other_tags_of_reasoning_is_another_one(working:
     await sums(working)
     model = Model(lambda _: "<a>5</a>4")
     with serving(model.app) as url:
-        for tags, answer in ((("<a>", "</a>"), "4"), (("<b>", "</b>"), "<a>5</a>4")):
-            endpoint = model_at(f"{url}/v1", reasoning_tags=tags)
+        for tag, answer in (("a", "4"), ("b", "<a>5</a>4")):
+            tags = ReasoningTags(open=f"<{tag}>", close=f"</{tag}>")
+            endpoint = model_at(f"{url}/v1", reasoning=tags)
             ended = await run(working, url, {"cache": True}, n=1, endpoint=endpoint)
             found = await closings(working, ended)
             assert {closing.answer_text for closing in found.values()} == {answer}

@@ -12,11 +12,9 @@ from pydantic import TypeAdapter
 
 from app.api.downloads import file_responses
 from app.api.errors import errors
-from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import Paging, id_path, list_of
-from app.api.routing import make_router
-from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyUpdate
-from app.api.schemas.projects import UseRead
+from app.api.routing import IDEMPOTENT, make_router
+from app.api.schemas.projects import ApiKeyCreate, ApiKeyUpdate, UseRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
 from app.fair_semaphore import FairSemaphore

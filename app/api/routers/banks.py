@@ -9,9 +9,8 @@ from app.api.bodies import LARGE, up_to
 from app.api.disconnects import entered_while_connected
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
-from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import BankRef, Erase, Paging, list_of
-from app.api.routing import allow, allow_once, make_router
+from app.api.routing import IDEMPOTENT, allow, allow_once, make_router
 from app.api.schemas.banks import (
     BankCreate,
     BankRead,

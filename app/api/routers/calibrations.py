@@ -58,9 +58,10 @@ async def list_calibrations(
     response_set_id: ResponseSetId | None = None,
 ) -> ListRead[CalibrationRead]:
     """List calibrations, the newest first."""
-    found = await opened.calibrations.list_page(
-        page, status=status, response_set_id=response_set_id
-    )
+    async with opened.database.reading() as uow:
+        found = await uow.calibrations.list_page(
+            page, status=status, response_set_id=response_set_id
+        )
     return list_of(found, CalibrationRead.read)
 
 

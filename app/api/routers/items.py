@@ -30,6 +30,7 @@ from app.errors import (
     SecretsError,
     UnknownNameError,
 )
+from app.exchange.item_record import parse_item
 from app.shapes import ListRead
 
 router = make_router("/banks", tag="banks")
@@ -62,7 +63,7 @@ async def create_item(
     bank: BankRef, body: ItemCreate, response: Response, opened: AllServices
 ) -> ItemRead:
     """Add one item. It can be changed until a version includes it."""
-    created = await opened.items.add(bank, body.to_domain())
+    created = await opened.items.add(bank, parse_item(body.model_dump()))
     response.headers["Location"] = f"/v1/banks/{created.bank_id}/items/{created.id}"
     response.headers["ETag"] = etag(created.revision)
     return ItemRead.of(created)
@@ -114,7 +115,9 @@ async def update_item(
     opened: AllServices,
 ) -> ItemRead:
     """Change an item that is in no version."""
-    changed = await opened.items.update(bank, item, revision, body.to_changes())
+    changed = await opened.items.update(
+        bank, item, revision, body.model_dump(include=body.model_fields_set)
+    )
     response.headers["ETag"] = etag(changed.revision)
     return ItemRead.of(changed)
 
@@ -152,7 +155,9 @@ async def preview_item(
     the client disconnects, the preview ends. Items of a withheld bank also need the scope
     `banks:write`.
     """
-    found = opened.previews.preview(body.to_domain(bank, item), view)
+    found = opened.previews.preview(
+        bank, item, body.chosen(), view, prompt=body.prompt.changes(), send=body.send
+    )
     return PreviewRead.read(await while_connected(request, found))
 
 

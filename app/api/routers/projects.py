@@ -6,9 +6,8 @@ from fastapi import Response
 
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
-from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import Erase, Paging, list_of, name_path
-from app.api.routing import make_router
+from app.api.routing import IDEMPOTENT, make_router
 from app.api.schemas.projects import ProjectCreate, ProjectSpendRead, ProjectUpdate, UseRead
 from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
@@ -86,7 +85,8 @@ async def update_project(
     opened: AllServices,
 ) -> Project:
     """Change a project. `limits` and `retention` are replaced as a whole."""
-    changed = await opened.projects.update(project, revision, body.to_changes())
+    changes = {name: getattr(body, name) for name in body.model_fields_set}
+    changed = await opened.projects.update(project, revision, changes)
     response.headers["ETag"] = etag(changed.revision)
     return changed
 

@@ -131,6 +131,7 @@ async def join_ranking(
     """
     await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
     budget = convert(RankingBudget, body.budget)
-    joined = await opened.rankings.join(ranking_id, body.joining(), budget, is_admin=view.is_admin)
+    who = body.examinee or body.chosen()
+    joined = await opened.rankings.join(ranking_id, who, budget, is_admin=view.is_admin)
     response.headers["Location"] = f"/v1/rankings/{joined.id}"
     return RankingRead.of(joined, view)

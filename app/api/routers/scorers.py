@@ -12,7 +12,7 @@ from app.api.routing import allow, make_router
 from app.api.schemas.scorers import MarkRead, ScorerRead, ScorerTest
 from app.deps import AllServices, Caller, caller
 from app.errors import InvalidInputError, NotFoundError, SecretsError
-from app.items import ScorerSpec
+from app.items import Answer, FinishReason, ItemContent, ScorerSpec
 from app.shapes import Listed
 from app.validation import SCORER_NAME
 
@@ -50,7 +50,11 @@ async def try_scorer(
     """
     _described(name)
     spec = ScorerSpec(name=name, params=body.params)
-    marking = opened.scorer_trials.mark(spec, body.item.to_domain(), body.to_answer())
+    item = body.item
+    choices, target = tuple(item.choices), tuple(item.target)
+    content = ItemContent(prompt=item.prompt, choices=choices, target=target)
+    answer = Answer(text=body.answer, raw=body.answer, finish=FinishReason(body.finish))
+    marking = opened.scorer_trials.mark(spec, content, answer)
     return MarkRead.read(await while_connected(request, marking))
 
 

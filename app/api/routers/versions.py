@@ -13,8 +13,7 @@ from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.parameters import BankRef, Paging, PagingInOrder, VersionRef, list_of
 from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.designs import FormCreate, FormRead
-from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
-from app.api.schemas.reports import VersionReportRead
+from app.api.schemas.reports import DriftRead, VersionReportRead, drift_json
 from app.api.schemas.versions import (
     InformationRead,
     ItemStatus,
@@ -32,6 +31,7 @@ from app.exchange.bank_files import BankFormat
 from app.exchange.item_facts import write_form
 from app.reports.version.page import render
 from app.services.banks.items import ItemExposure
+from app.services.banks.provisional import Recalibration
 from app.shapes import ListRead
 from app.validation import THETA_RANGE
 
@@ -253,13 +253,13 @@ async def get_join(
 @router.get("/{bank}/versions/{version}/recalibration", **allow("read"))
 async def get_recalibration(
     bank: BankRef, version: VersionRef, opened: AllServices
-) -> RecalibrationRead:
+) -> Recalibration:
     """Whether live answers are enough to calibrate a provisional version again.
 
     To do so, call `POST /v1/response-sets/{set}:collect`, then `POST /v1/calibrations` with the
     version as `prior_version_id`. Nothing is calibrated automatically.
     """
-    return RecalibrationRead.read(await opened.recalibration_advice.look(bank, version))
+    return await opened.recalibration_advice.look(bank, version)
 
 
 @router.post(
@@ -272,7 +272,7 @@ async def validate_version(
 ) -> ValidationRead:
     """Lint findings and quarantined items under other overrides. Nothing is stored."""
     found = await opened.versions.validate(bank, version, allow=body.allow, keep=body.keep)
-    return await asyncio.to_thread(ValidationRead.of, found)
+    return await asyncio.to_thread(ValidationRead.read, found)
 
 
 @router.post(
@@ -303,12 +303,12 @@ async def compose_form(
     is the constant plus the weighted sum of the item scores. In CSV, the row without an item is the
     constant.
     """
-    made = await opened.versions.compose(bank, version, body.to_spec())
+    found, form = await opened.versions.compose(bank, version, **dict(body))
     if preferred(request, "json", "csv") == "csv":
-        keys = [made.version.keys[item] for item in made.form.items]
-        content = write_form(keys, made.form.weights, made.form.constant)
-        name = f"{made.version.bank_name}-v{made.version.number}-{len(keys)}.form.csv"
+        keys = [found.keys[item] for item in form.items]
+        content = write_form(keys, form.weights, form.constant)
+        name = f"{found.bank_name}-v{found.number}-{len(keys)}.form.csv"
         headers = {"Content-Disposition": attachment(name), "Vary": "Accept"}
         return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
     response.headers["Vary"] = "Accept"
-    return FormRead.of(made)
+    return FormRead.of(found, body.target, form)

@@ -12,11 +12,10 @@ from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import PromptChange, SessionRead
 from app.items import Outcome
-from app.records.fields import convert, shallow
+from app.records.fields import shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import NextItem
 from app.services.sessions.plan import MAX_BY_HAND
-from app.services.sessions.previews import PreviewSpec
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
@@ -195,11 +194,6 @@ class PreviewCreate(ChosenEndpoint):
     """Prompt settings that differ from the bank's."""
     send: bool = True
     """Call the endpoint, once or once per option, and score the answer."""
-
-    def to_domain(self, bank: str, item: str) -> PreviewSpec:
-        """As the service takes it."""
-        said = {"endpoint": self.chosen(), "prompt": self.prompt.changes()}
-        return convert(PreviewSpec, self, bank=bank, item=item, **said)
 
 
 class PreviewAnswer(Obtained):

@@ -1,6 +1,5 @@
 """What came out of a calibration, as JSON: figures, items, abilities."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -9,7 +8,6 @@ from pydantic import AliasPath, Field, model_validator
 
 from app.api.schemas.versions import DriftFigures, FitRead, Knowledge, LikelihoodRead, LinkRead
 from app.items import JsonObject
-from app.services.calibrations.service import FittedRow
 from app.shapes import MAX_LISTED, First, Listed, Output
 
 T = TypeVar("T")
@@ -242,16 +240,11 @@ class FittedItemRead(Output):
     drifted: bool | None = None
 
     @classmethod
-    def of(cls, row: FittedRow) -> Self:
+    def of(cls, item: Mapping[str, Any]) -> Self:
         """The outgoing shape."""
-        values: dict[str, Any] = {
-            name: value if math.isfinite(value) else None for name, value in row.columns.items()
-        }
-        if (drifted := values.get("drifted")) is not None:
-            values["drifted"] = bool(drifted)
-        a, intercept = row.columns["a"], row.columns["intercept"]
-        b = -intercept / a if a else None
-        return cls.model_validate({**values, "position": row.position, "key": row.key, "b": b})
+        return cls.model_validate(
+            {**item, "b": -item["intercept"] / item["a"] if item["a"] else None}
+        )
 
 
 class Positions(Listed[T], Generic[T]):

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 from app.adapters.prompting import Mode, Normalise
 from app.api.schemas.versions import UnparsedPolicy
 from app.engine.inference.join import Verdict
-from app.exchange.catalog.entry import Entry, Source
+from app.exchange.catalog.entry import Entry
 from app.records.banks import InstallationRecord
 from app.records.fields import shallow
 from app.services.catalog.service import Offer
@@ -19,11 +19,6 @@ class SourceRead(Output):
     origin: str
     git_blob: str | None
     sha256: str | None
-
-    @classmethod
-    def of(cls, source: Source) -> Self:
-        """The outgoing shape."""
-        return cls.read({**dict(source), "name": source.names[-1], "origin": source.origin})
 
 
 class CalibratedByRead(Output):
@@ -81,7 +76,10 @@ class CatalogEntryRead(Output):
                 "few_shot": 0 if few_shot is None else few_shot.number,
                 "own": offer.listed.own,
                 "files": {
-                    group: [SourceRead.of(source) for source in files.files]
+                    group: [
+                        {**dict(source), "name": source.names[-1], "origin": source.origin}
+                        for source in files.files
+                    ]
                     for group, files, _ in entry.groups()
                 },
                 "bank_id": offer.bank_id,

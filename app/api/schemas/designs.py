@@ -13,12 +13,13 @@ from app.api.schemas.versions import Key
 from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY, Preset, stops_when
 from app.engine.design.parts import BudgetDesign, EstimatorDesign, PredictionDesign, StoppingDesign
 from app.engine.design.selection import SelectionDesign
+from app.engine.prediction.score_model import ShortForm
 from app.engine.simulation.forecast import Effort, Range, Region, summary
 from app.errors import FieldProblem, InvalidInputError
 from app.items import JsonObject
 from app.records.endpoints import Price
 from app.records.sessions import Plan
-from app.services.banks.versions import FormSpec, VersionForm
+from app.services.banks.loaded import LoadedVersion
 from app.services.results.simulations import Simulation, SimulationSpec
 from app.services.sessions.plan import FailureLimits, SessionPlan
 from app.shapes import MAX_FIELDS, Input, Name, OnBank, Output, ShownAs, examples
@@ -223,16 +224,6 @@ class FormCreate(Input):
     """Choose items by gain per cost. The cost is the `expected_tokens` of the items, where prompt
     tokens count half, or a given cost for each item key."""
 
-    def to_spec(self) -> FormSpec:
-        """The same for the service."""
-        return FormSpec(
-            items=self.items,
-            target=self.target,
-            ask=tuple(self.ask),
-            by_tokens=self.costs == "expected_tokens",
-            costs=self.costs if isinstance(self.costs, dict) else None,
-        )
-
 
 class FormItemRead(Output):
     """One item of a form."""
@@ -261,13 +252,12 @@ class FormRead(Output):
     """Cost of the whole form; null if no costs were given."""
 
     @classmethod
-    def of(cls, made: VersionForm) -> Self:
+    def of(cls, version: LoadedVersion, target: dict[str, float] | None, form: ShortForm) -> Self:
         """The outgoing shape."""
-        version, form = made.version, made.form
         return cls(
             bank_version_id=version.id,
             parameters_hash=version.parameters_hash,
-            target=None if made.spec.target is None else dict(made.spec.target),
+            target=target,
             items=[
                 FormItemRead(item_id=version.item_ids[item], key=version.keys[item], weight=weight)
                 for item, weight in zip(form.items, form.weights, strict=True)

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, JsonValue, SecretStr, StringConstraints
 
 from app.calling import GenerationParams, RetryPolicy
 from app.items import JsonObject
-from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price
-from app.records.fields import shallow
+from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price, ReasoningTags
+from app.records.fields import convert, shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.shapes import ABSENT, Input, Metadata, Name, OwnedRead, Text, exactly_one, examples
 from app.validation import HEADER_NAME, KIND, SHORT_KEY
@@ -59,13 +59,6 @@ Options = Annotated[
 ]
 
 
-class ReasoningTags(Input):
-    """Tags around reasoning in the text of an answer. The reasoning is split off and stored."""
-
-    open: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "<think>"
-    close: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "</think>"
-
-
 class EndpointCreate(Input):
     """A language model that can be called."""
 
@@ -89,7 +82,7 @@ class EndpointCreate(Input):
     def to_spec(self) -> EndpointSpec:
         """The same for the service."""
         return EndpointSpec(
-            settings=EndpointSettings(**_settings(self, set(EndpointCreate.model_fields))),
+            settings=convert(EndpointSettings, self),
             api_key=self.api_key.get_secret_value() if self.api_key else None,
             headers=_revealed(self.headers),
         )
@@ -154,7 +147,7 @@ class EndpointUpdate(Input):
         api_key = self.api_key if "api_key" in given else ...
         headers = self.headers if "headers" in given else ...
         return EndpointChange(
-            settings=_settings(self, given),
+            settings={name: getattr(self, name) for name in given - {"api_key", "headers"}},
             api_key=api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key,
             headers=headers if headers is ... else _revealed(headers),
         )
@@ -187,24 +180,14 @@ class EndpointRead(OwnedRead):
     def of(cls, endpoint: Endpoint) -> Self:
         """The outgoing shape of `endpoint`."""
         sealed = endpoint.sealed
-        opening, closing = endpoint.settings.reasoning_tags
         return cls.read(
             {
                 **shallow(endpoint.settings),
                 **shallow(endpoint),
                 "api_key_set": sealed.api_key is not None,
                 "header_names": sealed.header_names,
-                "reasoning": {"open": opening, "close": closing},
             }
         )
-
-
-def _settings(body: EndpointCreate | EndpointUpdate, names: set[str]) -> dict[str, Any]:
-    """These fields as the service takes them, without secrets."""
-    given = {name: getattr(body, name) for name in names - {"api_key", "headers"}}
-    if tags := given.pop("reasoning", None):
-        given["reasoning_tags"] = (tags.open, tags.close)
-    return given
 
 
 def _revealed(headers: Mapping[str, SecretStr]) -> dict[str, str]:

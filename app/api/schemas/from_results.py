@@ -18,10 +18,11 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.exchange.results.found import Choice
 from app.items import JsonObject
 from app.records.fields import convert, shallow
+from app.records.response_sets import ImportedFile
 from app.services.banks.imports import Skipped
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
-from app.services.responses.imports import FileRead, ResultsImport, SkippedRows
+from app.services.responses.imports import ResultsImport, SkippedRows
 from app.services.visibility import View
 from app.shapes import MAX_LISTED, First, Output, ShownAs, Text, examples
 
@@ -138,7 +139,7 @@ class FromResultsRead(Output):
     """Number of items that the bank had already."""
     response_set: ResponseSetRead | None
     """Null with `questions_only`."""
-    files: First[FileRead]
+    files: First[ImportedFile]
     n_files: int
     """Number of files with answers."""
     models: int
@@ -166,7 +167,7 @@ class FromResultsRead(Output):
                 "bank": BankRead.of(overview, view),
                 "questions": begun.items.accepted,
                 "known_questions": begun.items.rows_read - begun.items.accepted,
-                "n_files": sum(file.rows_read > 0 for file in begun.files),
+                "n_files": sum(file["rows_read"] > 0 for file in begun.files),
                 "models": begun.n_models,
                 "incomplete_models": begun.n_incomplete,
                 "marking": {

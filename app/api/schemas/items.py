@@ -1,13 +1,13 @@
 """Items of a bank as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.banks import ScorerModel
 from app.api.schemas.versions import Key
-from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
+from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS
 from app.records.banks import Item
 from app.records.fields import shallow
 from app.services.banks.imports import BatchLine
@@ -77,14 +77,6 @@ class ItemCreate(Input):
     scorer: ScorerModel | None = None
     expected_tokens: TokensModel | None = None
 
-    def to_domain(self) -> ItemRecord:
-        """The item, checked like one of a file.
-
-        Raises:
-            InvalidInputError: With a problem for each faulty field.
-        """
-        return parse_item(self.model_dump())
-
 
 class ItemUpdate(Input):
     """Fields to change. A field that is left out keeps its value; `null` removes it."""
@@ -98,10 +90,6 @@ class ItemUpdate(Input):
     group: Group | None = ABSENT
     scorer: ScorerModel | None = ABSENT
     expected_tokens: TokensModel | None = ABSENT
-
-    def to_changes(self) -> dict[str, Any]:
-        """The same for the service."""
-        return self.model_dump(include=self.model_fields_set)
 
 
 class ItemRead(Output):

@@ -1,13 +1,14 @@
-"""Projects and their budgets of a day as JSON."""
+"""Projects, their API keys, and what both spent of their budgets of a day, as JSON."""
 
 from datetime import date
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter
 
+from app.deps import ScopeName
 from app.records.projects import DaySpend, Limits, Retention
 from app.services.endpoints.budgets import Budget
-from app.shapes import ABSENT, Input, Name, Output, Text, examples
+from app.shapes import ABSENT, Input, Moment, Name, Output, ShownAs, Text, examples
 
 
 class BudgetRead(Output):
@@ -89,6 +90,38 @@ class ProjectUpdate(Input):
     limits: Limits = ABSENT
     retention: Retention = ABSENT
 
-    def to_changes(self) -> dict[str, Any]:
-        """The same for the service."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
+
+class ApiKeyCreate(Input):
+    """A new key of this API."""
+
+    model_config = examples({"name": "ci", "scopes": ["read", "run"]})
+
+    name: Name
+    scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=4)]
+    project: Name | None = None
+    """Id or name of the project whose data the key can access. Default: the project of the calling
+    key. If a key of all projects creates a key with the scope `admin`, the default is all
+    projects."""
+    limits: Limits = Field(default_factory=Limits)
+    """Limits of the key, within those of its project; none with the scope `admin`."""
+    expires_at: Moment | None = None
+    """RFC 3339 time with offset. Without it, the key does not expire."""
+
+
+_LIMITS = TypeAdapter(Limits)
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    limits = _LIMITS.validate_python(given)
+    return {name: getattr(limits, name) for name in given}
+
+
+class ApiKeyUpdate(Input):
+    """Fields to change."""
+
+    model_config = examples({"limits": {"usd_per_day": 5}})
+
+    limits: Annotated[dict[str, Any], AfterValidator(_checked), ShownAs(Limits)] = Field(
+        default_factory=dict,
+        description="Limits to change. One that is left out keeps its value; null removes it.",
+    )

@@ -31,7 +31,7 @@ from app.records.fields import convert, shallow
 from app.records.figures import CallsFigures, StepsFigures
 from app.records.rankings import RankedFigures, RankedPair, RankingRecord
 from app.records.sessions import Examinee
-from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
+from app.services.rankings.service import MAX_ENDPOINTS, RankingSpec
 from app.services.visibility import View
 from app.shapes import (
     FailureRead,
@@ -184,10 +184,6 @@ class RankingJoin(ChosenEndpoint):
     """For a ranking by hand: the examinee who joins."""
 
     _one_of_both = exactly_one("endpoint", "endpoint_id", "examinee")
-
-    def joining(self) -> EndpointChoice:
-        """Who joins."""
-        return self.examinee or self.chosen()
 
 
 class RankingRead(WorkRead):

@@ -1,6 +1,5 @@
 """Response sets and their imports as JSON."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -11,7 +10,8 @@ from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
 from app.records.figures import Outcomes
-from app.services.responses.imports import AnswerImport, FileRead, SkippedRows
+from app.records.response_sets import ImportedFile
+from app.services.responses.imports import AnswerImport, SkippedRows
 from app.shapes import (
     MAX_LISTED,
     First,
@@ -44,11 +44,10 @@ class ResponseSetCreate(Input):
     metadata: Metadata = Field(default_factory=dict)
 
 
-def _of_all(counts: Mapping[str, int]) -> dict[str, int]:
-    return {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
-
-
-OutcomeCounts = Annotated[Outcomes, BeforeValidator(_of_all)]
+OutcomeCounts = Annotated[
+    Outcomes,
+    BeforeValidator(lambda counts: {one.value: counts.get(one, 0) for one in Outcome}),
+]
 
 
 class ResponseSetRead(OwnedRead):
@@ -192,7 +191,7 @@ class AnswerImportRead(TakenAnswers):
 
     object: Literal["response_import"] = "response_import"
     dry_run: bool
-    files: First[FileRead] = Field(description=f"The first {MAX_LISTED}.")
+    files: First[ImportedFile] = Field(description=f"The first {MAX_LISTED}.")
     passed_over: First[str]
     """Files without answers."""
     rows_read: int

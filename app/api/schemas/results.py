@@ -283,16 +283,14 @@ class GateRead(OwnedRead):
         return cls.model_validate(
             {
                 **shallow(record),
+                **shallow(gate),
                 "baseline": record.baseline_name,
                 "status": "pending" if result is None else "decided",
                 "outcome": result and result.outcome.value,
-                "detail": gate.detail,
                 "session_status": gate.session.status,
-                "value": gate.value,
                 "interval": result and interval(*result.interval, record.confidence),
                 "margin": result and result.margin,
                 "p_beyond": result and result.p_beyond,
-                "extrapolation": gate.extrapolation,
             }
         )
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome
+from app.items import JsonObject, Outcome
 from app.shapes import Input, Output, Text, examples
 
 
@@ -32,10 +32,6 @@ class ScorerRead(Output):
     """Changes if the same answer may get another score."""
 
 
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
 _Accepted = Annotated[Text, Field(max_length=10_000)]
 _Several = Annotated[list[_Accepted], Field(min_length=1, max_length=100)]
 
@@ -48,15 +44,13 @@ class MarkedItem(Input):
         list[Annotated[Text, Field(min_length=1, max_length=10_000)]], Field(max_length=26)
     ] = Field(default_factory=list)
     target: Annotated[
-        _Several, BeforeValidator(_as_list, json_schema_input_type=_Accepted | _Several)
+        _Several,
+        BeforeValidator(
+            lambda given: given if isinstance(given, list) else [given],
+            json_schema_input_type=_Accepted | _Several,
+        ),
     ]
     """Accepted answer or answers; for multiple choice, the text of right options."""
-
-    def to_domain(self) -> ItemContent:
-        """The same for a scorer."""
-        return ItemContent(
-            prompt=self.prompt, choices=tuple(self.choices), target=tuple(self.target)
-        )
 
 
 class ScorerTest(Input):
@@ -72,10 +66,6 @@ class ScorerTest(Input):
     """Why the answer ended."""
     params: JsonObject = Field(default_factory=dict)
     """Parameters of the scorer, by the JSON Schema in its `params`."""
-
-    def to_answer(self) -> Answer:
-        """The answer for a scorer."""
-        return Answer(text=self.answer, raw=self.answer, finish=FinishReason(self.finish))
 
 
 class Marked(Output):

@@ -1,6 +1,5 @@
 """Sessions as JSON."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -302,6 +301,9 @@ class SessionRead(WorkRead):
         """From the stored session, and further fields of a shape that is made of this one."""
         record = view.session(record)
         stored, provenance, headline = shallow(record), record.provenance, headline_of(record)
+        asked, known = provenance.get("asked", {}), provenance.get("asked_when_calibrated", {})
+        policy = provenance["asking"]["unparsed_policy"]
+        usual = provenance.get("unparsed_when_calibrated")
         return cls.model_validate(
             {
                 **stored,
@@ -319,7 +321,21 @@ class SessionRead(WorkRead):
                 **record.summary,
                 "headline": headline,
                 "nothing_to_ask": nothing_to_ask(record) if record.status in ENDED else None,
-                **_asking(provenance),
+                "asked": {
+                    "mode": asked.get("mode"),
+                    "shots": asked.get("shots"),
+                    "when_calibrated": {
+                        name: each
+                        for name, each in known.items()
+                        if name in AskedModel.model_fields
+                    },
+                    "caution": asked_caution(asked, known),
+                },
+                "unparsed": {
+                    "policy": policy,
+                    "when_calibrated": usual,
+                    "caution": unparsed_caution(policy, usual),
+                },
                 **more,
             }
         )
@@ -366,25 +382,3 @@ class SessionBrief(Output):
                 "usd": figures["usage"]["usd"],
             }
         )
-
-
-def _asking(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """How the questions were asked and read, beside how the reference models were."""
-    asked, known = provenance.get("asked", {}), provenance.get("asked_when_calibrated", {})
-    policy = provenance["asking"]["unparsed_policy"]
-    usual = provenance.get("unparsed_when_calibrated")
-    return {
-        "asked": {
-            "mode": asked.get("mode"),
-            "shots": asked.get("shots"),
-            "when_calibrated": {
-                name: value for name, value in known.items() if name in AskedModel.model_fields
-            },
-            "caution": asked_caution(asked, known),
-        },
-        "unparsed": {
-            "policy": policy,
-            "when_calibrated": usual,
-            "caution": unparsed_caution(policy, usual),
-        },
-    }

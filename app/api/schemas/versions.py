@@ -19,7 +19,6 @@ from app.records.fields import shallow
 from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
 from app.services.banks.joins import JoinLook
-from app.services.banks.versions import Validation
 from app.shapes import MADE_BY, MAX_LISTED, First, Input, Known, Output, Text, exactly_one, examples
 from app.validation import CONTENT_HASH, VERSION
 
@@ -343,19 +342,6 @@ class ValidationRead(Output):
     n_findings: int
     quarantined: First[str] = Field(description=f"Keys, the first {MAX_LISTED}.")
     n_quarantined: int
-
-    @classmethod
-    def of(cls, validation: Validation) -> Self:
-        """The outgoing shape."""
-        return cls.read(
-            {
-                "version_id": validation.version.id,
-                "findings": validation.findings,
-                "n_findings": len(validation.findings),
-                "quarantined": sorted(validation.quarantined),
-                "n_quarantined": len(validation.quarantined),
-            }
-        )
 
 
 class InformationRead(Output):

@@ -6,7 +6,7 @@ from fastapi import Response
 from pydantic import ValidationError
 
 from app.api.routers.api_keys import KeyId
-from app.api.schemas.api_keys import ApiKeyCreate
+from app.api.schemas.projects import ApiKeyCreate
 from app.errors import MissingScopeError, SextantError
 from app.pages.access import PROJECT_COOKIE, Form, Visitor, set_cookie
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as

@@ -21,7 +21,8 @@ _RUNNING = ("queued", "running")
 @router.get("/calibrations")
 async def calibration_list(call: Read, after: After = None) -> Response:
     """Calibrations, the newest first."""
-    found = await call.services.calibrations.list_page(PageRequest(limit=_LISTED, after=after))
+    async with call.services.database.reading() as uow:
+        found = await uow.calibrations.list_page(PageRequest(limit=_LISTED, after=after))
     rows = [CalibrationRead.read(record) for record in found.items]
     return await call.page("calibrations.html", rows=rows, more=found.has_more)
 

@@ -121,11 +121,15 @@ async def _find(wanted: str, form: Mapping[str, str], call: PageCall) -> _Found:
             bank = _bank(form)
             version = await opened.versions.load(bank=bank)
             best = int(np.argmax(version.bank.information(0.0) * version.active))
-            spec = body.to_domain(bank, version.item_ids[best])
-            shown = await while_connected(
-                call.request, opened.previews.preview(spec, call.visit.view)
+            preview = opened.previews.preview(
+                bank,
+                version.item_ids[best],
+                body.chosen(),
+                call.visit.view,
+                prompt=body.prompt.changes(),
+                send=body.send,
             )
-            return _Found(preview=PreviewRead.read(shown))
+            return _Found(preview=PreviewRead.read(await while_connected(call.request, preview)))
         case "probe":
             unsaved = read_as(EndpointCreate, endpoint_in(form)).to_spec()
             return _Found(probe=await opened.endpoints.probe(unsaved))

@@ -89,9 +89,15 @@ def draft_version(
         [item.key for item in matched.items],
         {name: values[rows] + 0.0 for name, values in table.columns.items()},
     )
+    # Findings about rows of the table get the keys of the matched items.
+    keys = {table.item_ids[row]: item.key for row, item in zip(rows, matched.items, strict=True)}
     findings = [
         *lint(bank),
-        *_of_rows(request.findings, matched, table),
+        *(
+            replace(finding, item_id=keys[finding.item_id])
+            for finding in request.findings
+            if finding.item_id in keys
+        ),
         *content_findings(items, owner.default_scorer),
     ]
     left_out = quarantined(findings, {item.key for item in items}, request.allow, request.keep)
@@ -169,7 +175,8 @@ def _members(
     """The items with their states; those with parameters come first, in the table's order."""
     flags: dict[str, list[dict[str, Any]]] = {}
     for finding in findings:
-        flags.setdefault(finding.item_id, []).append(_flag(finding))
+        flag = {name: value for name, value in shallow(finding).items() if name != "item_id"}
+        flags.setdefault(finding.item_id, []).append(flag)
     calibrated = {item.id for item in matched.items}
     known = (
         (item, QUARANTINED if item.key in left_out else ACTIVE, own)
@@ -203,8 +210,13 @@ def _knowledge(
     if asked := {name: known for name, known in request.asked.items() if known is not None}:
         knowledge[ASKED] = asked
     if several is not None and ABILITIES not in knowledge:
-        wanted = _model_of(several, wanted)
-        knowledge[ABILITIES] = abilities_to_dict(several, keys)
+        found = NESTED if several.items.nested else MIRT
+        if wanted not in (None, found):
+            raise ItemBankError(
+                f"The parameters are those of a {found} bank, not of a {wanted} one: they have "
+                f"slopes in {', '.join(several.items.names)}."
+            )
+        wanted, knowledge[ABILITIES] = found, abilities_to_dict(several, keys)
     if wanted in SEVERAL_ABILITIES and ABILITIES not in knowledge:
         raise ItemBankError(
             f"A {wanted} version needs the loadings of its items: a calibration brings them, or "
@@ -217,17 +229,6 @@ def _rows(bank: ItemBank) -> Iterator[dict[str, float]]:
     columns = bank.columns
     for numbers in zip(*(values.tolist() for values in columns.values()), strict=True):
         yield dict(zip(columns, numbers, strict=True))
-
-
-def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:
-    """Name of the model of several abilities, nested or mirt, that the slopes imply."""
-    found = NESTED if several.items.nested else MIRT
-    if wanted not in (None, found):
-        raise ItemBankError(
-            f"The parameters are those of a {found} bank, not of a {wanted} one: they have slopes "
-            f"in {', '.join(several.items.names)}."
-        )
-    return found
 
 
 def content_findings(items: Sequence[ItemOutline], default: ScorerSpec) -> list[Finding]:
@@ -343,21 +344,3 @@ def _sha256(bank: ItemBank, header: Mapping[str, str]) -> str:
     for column in columns:
         digest.update(column.astype("<f8").tobytes())
     return digest.hexdigest()
-
-
-def _of_rows(
-    findings: Iterable[Finding], matched: MatchedParameters, table: ItemBank
-) -> list[Finding]:
-    """Findings about rows of the table, under the keys of the matched items."""
-    keys = {
-        table.item_ids[row]: item.key for row, item in zip(matched.rows, matched.items, strict=True)
-    }
-    return [
-        replace(finding, item_id=keys[finding.item_id])
-        for finding in findings
-        if finding.item_id in keys
-    ]
-
-
-def _flag(finding: Finding) -> dict[str, Any]:
-    return {name: value for name, value in shallow(finding).items() if name != "item_id"}

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -78,14 +78,18 @@ class BankFile:
     withheld: bool = False
 
 
+@dataclass(frozen=True, eq=False)
 class BankExports:
     """Gives out bank versions."""
 
-    def __init__(self, database: Database, versions: VersionService) -> None:
-        self._database = database
-        self._versions = versions
-        self._kept: LRUCache[tuple[str, BankFormat], tuple[ItemBank, bytes]] = LRUCache(_KEPT)
-        self._writing: InProgress[tuple[str, BankFormat], bytes] = InProgress()
+    database: Database
+    versions: VersionService
+    _kept: LRUCache[tuple[str, BankFormat], tuple[ItemBank, bytes]] = field(
+        init=False, default_factory=lambda: LRUCache(_KEPT)
+    )
+    _writing: InProgress[tuple[str, BankFormat], bytes] = field(
+        init=False, default_factory=InProgress
+    )
 
     async def export(
         self, bank: str, version: str | None, file_format: BankFormat, *, reveal: bool
@@ -95,14 +99,14 @@ class BankExports:
         Raises:
             ItemBankError: The format cannot hold the parameters.
         """
-        found = await self._versions.get(bank, version)
-        loaded = await self._versions.load(found.id)
+        found = await self.versions.get(bank, version)
+        loaded = await self.versions.load(found.id)
         name = f"{loaded.bank_name}-v{found.number}.{file_format.suffix}"
         withheld = False
         if file_format is BankFormat.JSONL:
             withheld = not View(is_whole=reveal).shows(withheld=loaded.visibility != OPEN)
             write = await asyncio.to_thread(_line_writer, loaded.bank, withheld=withheld)
-            blocks = written_by_page(self._database, found.id, write)
+            blocks = written_by_page(self.database, found.id, write)
         else:
             blocks = _cut(await self._written(loaded, file_format))
         return BankFile(found, name, file_format.media_type, blocks, withheld)
@@ -184,24 +188,15 @@ _VERSION = ("response_model", "scale", "parameters_hash", "provisional", "notes"
 _NOT_TOLD = ("knowledge", "dropped", "score_only", "response_set_revision")
 
 
+@dataclass(frozen=True, eq=False)
 class Bundles:
-    """Writes versions into bundles, and makes banks from bundles.
+    """Writes versions into bundles, and makes banks from bundles."""
 
-    Args:
-        memory: Limit in bytes for reading an uploaded bundle.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        banks: BankService,
-        versions: VersionService,
-        memory: int = DEFAULT_MEMORY,
-    ) -> None:
-        self._database = database
-        self._banks = banks
-        self._versions = versions
-        self._limits = Limits(memory=memory, seconds=300.0, output=memory)
+    database: Database
+    banks: BankService
+    versions: VersionService
+    #: Limit in bytes for reading an uploaded bundle.
+    memory: int = DEFAULT_MEMORY
 
     async def export(self, bank: str, version: str | None = None) -> BankFile:
         """A version with its items, settings and knowledge, as one file.
@@ -209,8 +204,8 @@ class Bundles:
         Raises:
             InvalidStateError: The bank is withheld.
         """
-        found = await self._versions.get(bank, version)
-        async with self._database.unit_of_work() as uow:
+        found = await self.versions.get(bank, version)
+        async with self.database.unit_of_work() as uow:
             owner = await uow.banks.of_version(found.id)
             findings = await uow.versions.findings(found.id)
             origin = dict(found.knowledge.get(ORIGIN, {}))
@@ -252,7 +247,7 @@ class Bundles:
             read_sent_bundle,
             file.name,
             [file.content],
-            limits=self._limits,
+            limits=Limits(memory=self.memory, seconds=300.0, output=self.memory),
             subject=file.name,
             advice="is it a bundle",
         ) as (value, output):
@@ -261,13 +256,13 @@ class Bundles:
             )
         if name is not None:
             spec = replace(spec, name=name)
-        return await self._banks.import_bank(spec, request)
+        return await self.banks.import_bank(spec, request)
 
     async def _lines(self, version_id: str, head: Sequence[bytes]) -> AsyncIterator[bytes]:
         for part in head:
             yield part
         written = written_by_page(
-            self._database, version_id, lambda page: b"".join(_line(*each) for each in page)
+            self.database, version_id, lambda page: b"".join(_line(*each) for each in page)
         )
         async for block in written:
             yield block

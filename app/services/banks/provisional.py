@@ -23,6 +23,7 @@ from app.records.response_sets import Source
 from app.services.banks.imports import BankImport, parameters_of
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
+from app.shapes import Described
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
 
@@ -103,7 +104,11 @@ def with_guesses(
     asked = [item for item in items if item.has_content]
     if not asked:
         raise InvalidInputError("Expected items with questions to guess parameters for, got none.")
-    given = _earlier_guesses(before)
+    given: dict[str, float] = {}
+    if (known := before.get(PROVISIONAL)) is not None:
+        earlier = ItemBeliefs.from_dict(known["beliefs"])
+        pairs = zip(earlier.keys, earlier.given, strict=False)  # empty where none were given
+        given = {key: guess for key, guess in pairs if guess is not None}
     given |= {r.key: r.difficulty for r in request.items if r.difficulty is not None}
     source, guesses = _guesses(request.difficulty, asked, given)
     beliefs = ItemBeliefs.guessed(
@@ -113,16 +118,8 @@ def with_guesses(
         beliefs = replace(beliefs, given=tuple(guesses))
     table = beliefs.bank()
     told = {"difficulty": source, "n_guessed": sum(guess is not None for guess in guesses)}
-    known = {**without_answers(beliefs, table), **told}
-    return replace(request, parameters=table, knowledge={**request.knowledge, PROVISIONAL: known})
-
-
-def _earlier_guesses(knowledge: Mapping[str, Any]) -> dict[str, float]:
-    if (known := knowledge.get(PROVISIONAL)) is None:
-        return {}
-    beliefs = ItemBeliefs.from_dict(known["beliefs"])
-    pairs = zip(beliefs.keys, beliefs.given, strict=False)  # empty where no guesses were given
-    return {key: guess for key, guess in pairs if guess is not None}
+    new = {**without_answers(beliefs, table), **told}
+    return replace(request, parameters=table, knowledge={**request.knowledge, PROVISIONAL: new})
 
 
 def level_in(tags: Sequence[str]) -> float | None:
@@ -174,47 +171,20 @@ def describe_guesses(knowledge: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """Knowledge about a version's items, and whether a recalibration would add to it.
+class Recalibration(Described):
+    """Whether live answers are enough to calibrate a provisional version again."""
 
-    Attributes:
-        known: Uncertainty of guessed parameters; None where they are calibrated.
-        n_examinees: Number of examinees with answers in live or manual sessions on the bank.
-    """
-
-    version: BankVersion
-    bank_name: str
-    known: Provisional | None
-    n_examinees: int = 0
-
-    @property
-    def wanted(self) -> int | None:
-        """Number of examinees after which to recalibrate."""
-        return None if self.known is None else self.known.next_examinees
-
-    @property
-    def due(self) -> bool:
-        """Whether there are enough new examinees."""
-        return self.known is not None and self.n_examinees >= self.known.next_examinees
-
-    @property
-    def words(self) -> str:
-        """The advice in a few sentences."""
-        if self.known is None:
-            return (
-                "The items' parameters are not guesses; `banks drift` says whether they still hold."
-            )
-        if self.due:
-            rest = (
-                f"{self.n_examinees} models have answered by now: `sextant banks recalibrate "
-                f"{self.bank_name}` makes the next version from all their answers."
-            )
-        else:
-            rest = (
-                f"{self.n_examinees} models have answered by now. Recalibrate after "
-                f"{self.known.next_examinees} models."
-            )
-        return f"{provisional_words(self.known)} {rest}"
+    object: Literal["recalibration"] = "recalibration"
+    version_id: str
+    provisional: Provisional | None
+    """Null if the parameters are calibrated."""
+    n_examinees: int
+    """Number of examinees so far; each is one combination of address, model, settings and
+    prompt."""
+    wanted: int | None
+    """Number of examinees after which to recalibrate."""
+    due: bool
+    explanation: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,18 +194,40 @@ class RecalibrationAdvice:
     database: Database
     versions: VersionService
 
-    async def look(self, bank: str, version: str | None = None) -> Offer:
+    async def look(self, bank: str, version: str | None = None) -> Recalibration:
         """Examine a version."""
         found = await self.versions.get(bank, version)
         async with self.database.reading() as uow:
             of: Bank = await uow.banks.of_version(found.id)
         return await self.of_version(found, of.name)
 
-    async def of_version(self, version: BankVersion, bank_name: str) -> Offer:
+    async def of_version(self, version: BankVersion, bank_name: str) -> Recalibration:
         """Examine a version that is loaded already."""
         known = Provisional.of(version.knowledge)
         if known is None:
-            return Offer(version=version, bank_name=bank_name, known=None)
+            return Recalibration(
+                version_id=version.id,
+                provisional=None,
+                n_examinees=0,
+                wanted=None,
+                due=False,
+                explanation="The items' parameters are not guesses; `banks drift` says whether "
+                "they still hold.",
+            )
         async with self.database.unit_of_work() as uow:
             n = await uow.collected.n_examinees(Source(bank_id=version.bank_id))
-        return Offer(version=version, bank_name=bank_name, known=known, n_examinees=n)
+        is_due = n >= known.next_examinees
+        advice = (
+            f": `sextant banks recalibrate {bank_name}` makes the next version from all their "
+            "answers."
+            if is_due
+            else f". Recalibrate after {known.next_examinees} models."
+        )
+        return Recalibration(
+            version_id=version.id,
+            provisional=known,
+            n_examinees=n,
+            wanted=known.next_examinees,
+            due=is_due,
+            explanation=f"{provisional_words(known)} {n} models have answered by now{advice}",
+        )

@@ -58,7 +58,7 @@ class VersionReports:
                 with seeing(record.project_id):
                     fitted = await uow.calibrations.fitted(record.id)
         join = (await self.joins.of_sessions(found)).check
-        offer = await self.advice.of_version(found, loaded.bank_name)
+        advice = await self.advice.of_version(found, loaded.bank_name)
         states = found.lint["items"]
         identity = convert(
             Identity,
@@ -70,7 +70,7 @@ class VersionReports:
             n_active=states["active"],
             n_quarantined=states["quarantined"],
             n_pretest=states["pretest"],
-            uncertainty=offer.words if offer.known else None,
+            uncertainty=advice.explanation if advice.provisional else None,
             theta_withheld=loaded.theta_withheld,
         )
         async with self._turn:

@@ -44,29 +44,11 @@ _BUILT_AT_ONCE = 2000
 class Validation:
     """Lint findings of a version, and the keys of items quarantined under given overrides."""
 
-    version: BankVersion
+    version_id: str
     findings: Sequence[Finding]
-    quarantined: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormSpec:
-    """Specification of a form."""
-
-    items: int
-    target: Mapping[str, float] | None = None
-    ask: Sequence[str] = ()
-    by_tokens: bool = False
-    costs: Mapping[str, float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class VersionForm:
-    """A form of a version."""
-
-    version: LoadedVersion
-    spec: FormSpec
-    form: ShortForm
+    n_findings: int
+    quarantined: Sequence[str]
+    n_quarantined: int
 
 
 class VersionService:
@@ -128,17 +110,28 @@ class VersionService:
         left_out = await asyncio.to_thread(
             lambda: quarantined(findings, named.union(loaded.keys), allow, keep)
         )
-        return Validation(found, findings, left_out)
+        return Validation(found.id, findings, len(findings), sorted(left_out), len(left_out))
 
-    async def compose(self, bank: str, version: str | None, spec: FormSpec) -> VersionForm:
+    async def compose(
+        self,
+        bank: str,
+        version: str | None,
+        *,
+        items: int,
+        target: Mapping[str, float] | None,
+        ask: Sequence[str],
+        costs: Mapping[str, float] | str | None,
+    ) -> tuple[LoadedVersion, ShortForm]:
         """The best fixed form of a version; it is not stored, as the returned weights are the form.
+
+        Costs are given by item key, or are the `expected_tokens` of the items.
 
         Raises:
             InvalidInputError: The version predicts no scores, the tag has no items, an item has
                 no known cost, or the form asks for more items than exist.
         """
         loaded = await self.load((await self.get(bank, version)).id)
-        return VersionForm(loaded, spec, await asyncio.to_thread(_composed, loaded, spec))
+        return loaded, await asyncio.to_thread(_composed, loaded, items, target, ask, costs)
 
     async def information(self, bank: str, version: str, theta: FloatArray) -> InformationCurve:
         """Information of the active items over theta."""
@@ -338,16 +331,22 @@ def _materials(version: LoadedVersion, design: Design, price: Price | None) -> M
     )
 
 
-def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
-    version.require_tags(spec.target or (), "/target")
-    version.require_tags(spec.ask, "/ask")
+def _composed(
+    version: LoadedVersion,
+    items: int,
+    shares: Mapping[str, float] | None,
+    ask: Sequence[str],
+    costs: Mapping[str, float] | str | None,
+) -> ShortForm:
+    version.require_tags(shares or (), "/target")
+    version.require_tags(ask, "/ask")
     facts = BankFacts(
         bank=version.bank,
         curves=version.curves or LearnedCurves.of_parameters(version.bank),
         tags=version.tags,
         targets=version.targets,
     )
-    target = facts.target_of(spec.target)
+    target = facts.target_of(shares)
     if target is None:
         raise InvalidInputError(
             f"Version {version.number} of {version.bank_name!r} predicts no scores, which a form "
@@ -355,24 +354,25 @@ def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
             "compose from their records with `sextant compose --train`."
         )
     askable = version.active.copy()
-    if spec.ask and WHOLE_BANK not in spec.ask:
-        wanted = set(spec.ask)
+    if ask and WHOLE_BANK not in ask:
+        wanted = set(ask)
         askable &= np.array([not wanted.isdisjoint(tags) for tags in version.tags], np.bool_)
-    return compose(target, spec.items, askable=askable, costs=_costs(version, spec, askable))
+    return compose(target, items, askable=askable, costs=_costs(version, costs, askable))
 
 
-def _costs(version: LoadedVersion, spec: FormSpec, askable: BoolArray) -> FloatArray | None:
+def _costs(
+    version: LoadedVersion, given: Mapping[str, float] | str | None, askable: BoolArray
+) -> FloatArray | None:
     """Cost of each item, shape (n_items,); the cost of items not in `askable` does not matter."""
-    if spec.by_tokens:
+    if given is None:
+        return None
+    if isinstance(given, str):
         costs, wanted = version.token_costs(), "expected tokens, in and out,"
-    elif spec.costs is not None:
-        given = spec.costs
+    else:
         if strange := [key for key in given if version.position_of(key) is None]:
             detail = f"the version has no item {strange[0]!r}"
             raise InvalidInputError.of_field("costs", detail)
         costs, wanted = np.array([given.get(key, np.nan) for key in version.keys]), "a cost"
-    else:
-        return None
     unknown = np.isnan(costs)
     lacking = np.flatnonzero(unknown & askable)
     if lacking.size:

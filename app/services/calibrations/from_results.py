@@ -18,7 +18,7 @@ from app.records.banks import OPEN, Bank, BankSpec
 from app.records.calibrations import CalibrationRecord
 from app.records.fields import not_none
 from app.records.leased import UNDERWAY
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import ImportedFile, ResponseSet
 from app.records.sessions import AskedJson
 from app.services.banks.imports import BankImport, Tally
 from app.services.banks.origins import Asked
@@ -27,12 +27,11 @@ from app.services.banks.spec import calls_out, require_usable
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.service import CalibrationService
 from app.services.responses.confined_reading import Reader
-from app.services.responses.imports import Draft, FileRead, ResultsImport, SkippedRows
+from app.services.responses.imports import Draft, ResultsImport, SkippedRows
 from app.services.responses.service import AnswerImportReport, import_draft, new_set
 from app.services.waiting import again_if_taken
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.unit_of_work import UnitOfWork
 
 #: Smallest number of models for a calibration; results of fewer do not generalise.
 LEAST_MODELS = 3
@@ -87,7 +86,7 @@ class BankBegun:
     bank: Bank
     items: Tally
     response_set: ResponseSet | None
-    files: Sequence[FileRead]
+    files: Sequence[ImportedFile]
     asked: AskedJson
     marking: Marking
     calibration: CalibrationRecord | None
@@ -122,7 +121,11 @@ class ResultBanks:
                 same keys.
             BusyError: Too many imports are waiting.
         """
-        results = replace(wanted.results, numbered=await self._is_withheld(wanted))
+        async with self.database.unit_of_work() as uow:
+            # Only the project's own bank counts: another project may share one of that name.
+            own = await uow.banks.known(wanted.name, for_update=True)
+        is_withheld = (wanted if own is None else own).visibility != OPEN
+        results = replace(wanted.results, numbered=is_withheld)
         async with self.reader.results(results) as (draft, found):
             records = await asyncio.to_thread(lambda: [parse_item(item) for item in found.items])
             marking = await _marking(wanted.scorer, found, records)
@@ -159,13 +162,6 @@ class ResultBanks:
                 return made
         return None
 
-    async def _is_withheld(self, wanted: BankFromResults) -> bool:
-        """Whether the bank is withheld, or will be."""
-        async with self.database.unit_of_work() as uow:
-            # Only the project's own bank counts: another project may share one of that name.
-            own = await uow.banks.known(wanted.name, for_update=True)
-        return (wanted if own is None else own).visibility != OPEN
-
     async def _stored(
         self,
         wanted: BankFromResults,
@@ -198,7 +194,11 @@ class ResultBanks:
                 )
                 if wanted.questions_only:
                     return report, None
-                answers = await _set_of(uow, made)
+                try:
+                    answers = await uow.response_sets.find(made.name, for_update=True)
+                except NotFoundError:
+                    await uow.response_sets.add(made)
+                    answers = await uow.response_sets.find(made.id, for_update=True)
                 return report, await import_draft(uow, answers, draft)
 
         report, imported = await again_if_taken(written)
@@ -245,14 +245,6 @@ def _too_few(begun: BankBegun, wanted: BankFromResults) -> str | None:
         "give them a guess of their difficulties: `sextant banks import --provisional` makes such "
         "a bank, and live sessions calibrate it."
     )
-
-
-async def _set_of(uow: UnitOfWork, made: ResponseSet) -> ResponseSet:
-    try:
-        return await uow.response_sets.find(made.name, for_update=True)
-    except NotFoundError:
-        await uow.response_sets.add(made)
-        return await uow.response_sets.find(made.id, for_update=True)
 
 
 def _asked(found: Found, marking: Marking) -> AskedJson:

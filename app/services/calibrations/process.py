@@ -150,10 +150,8 @@ def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     if given["parts"]:
         parts = [FittedPart(tuple(k), f, _arrays(columns)) for k, f, columns in given["parts"]]
         whole = partial(fit_joined, matrix, plan, parts)
-    return lambda report: _with_card(matrix, plan, whole(report), report)
-
-
-_with_card = partial(with_card, clock=time.perf_counter)
+    card = partial(with_card, matrix, plan, clock=time.perf_counter)
+    return lambda report: card(whole(report), report)
 
 
 class _Reporter:

@@ -37,7 +37,6 @@ from app.services.responses.sheets import table_of
 from app.shapes import Described
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
 #: Lease of a calibration that is stored together with its result.
@@ -64,15 +63,6 @@ class ExamineeAbility(Described):
     se: float | None
     score: float
     """Mean score of the given answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class FittedRow:
-    """One calibrated item; `columns` as in the repository, NaN where unknown."""
-
-    position: int
-    key: str
-    columns: dict[str, float]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -147,19 +137,10 @@ class CalibrationService:
         async with self.database.reading() as uow:
             return await uow.calibrations.get(calibration_id)
 
-    async def list_page(
-        self, request: PageRequest, *, status: str | None = None, response_set_id: str | None = None
-    ) -> Page[CalibrationRecord]:
-        """One page of calibrations."""
-        async with self.database.reading() as uow:
-            return await uow.calibrations.list_page(
-                request, status=status, response_set_id=response_set_id
-            )
-
     async def items(
         self, calibration_id: str, *, after: int = -1, limit: int | None = None
-    ) -> list[FittedRow]:
-        """Calibrated items after position `after`, in order of position.
+    ) -> list[dict[str, Any]]:
+        """Calibrated items after position `after`, in order of position; None where unknown.
 
         Raises:
             InvalidStateError: It is not completed.
@@ -169,11 +150,11 @@ class CalibrationService:
             fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
         stop = None if limit is None else after + 1 + limit
         return [
-            FittedRow(
-                position,
-                fitted.keys[position],
-                {name: float(values[position]) for name, values in fitted.columns.items()},
-            )
+            {
+                "position": position,
+                "key": fitted.keys[position],
+                **{name: finite(values[position]) for name, values in fitted.columns.items()},
+            }
             for position in range(len(fitted.keys))[after + 1 : stop]
         ]
 

@@ -24,7 +24,7 @@ from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication, output_of
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.files import INSTALLED, FoundFile, Prepared, Report, spec_of
-from app.services.responses.imports import Draft, FileRead
+from app.services.responses.imports import Draft
 from app.services.responses.service import import_draft, new_set
 from app.storage.unit_of_work import UnitOfWork
 
@@ -100,7 +100,7 @@ async def prepare_agents(
 def _draft(table: ResponseTable, name: str) -> Draft:
     draft = Draft(Choices(), rows_read=table.n_answers)
     draft.add_table(TrialTable(FIRST_TRIAL, table), name)
-    draft.files.append(FileRead(name, ResponseFormat.PY_IRT, table.n_answers))
+    draft.note_file(name, ResponseFormat.PY_IRT, table.n_answers)
     return draft
 
 
@@ -121,7 +121,10 @@ async def _read(
         subject=f"The catalogue's {entry.name}",
         advice="the file is not what the entry says",
     ) as (value, written):
-        return _table(value, await asyncio.to_thread(written.read))
+        content = await asyncio.to_thread(written.read)
+    names, tasks = tuple(agent["name"] for agent in value["agents"]), tuple(value["tasks"])
+    scores = np.frombuffer(content, np.int8).reshape(len(names), len(tasks)).astype(np.float64)
+    return value["agents"], ResponseTable(names, tasks, scores)
 
 
 def read_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
@@ -130,9 +133,3 @@ def read_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO)
     solved = read_agents(attachments[0], argument["name"], expected)
     output.write(solved.scores.tobytes())
     return {"agents": [asdict(agent) for agent in solved.agents], "tasks": solved.tasks}
-
-
-def _table(value: Any, content: bytes) -> tuple[list[dict[str, Any]], ResponseTable]:
-    names, tasks = tuple(agent["name"] for agent in value["agents"]), tuple(value["tasks"])
-    scores = np.frombuffer(content, np.int8).reshape(len(names), len(tasks)).astype(np.float64)
-    return value["agents"], ResponseTable(names, tasks, scores)

@@ -10,7 +10,6 @@ from typing_extensions import override
 from app.errors import DatabaseUnavailableError, InvalidInputError, SextantError
 from app.items import JsonValue
 from app.records.banks import OPEN, InstallationRecord
-from app.services.catalog.files import Prepared
 from app.services.catalog.installing import write
 from app.services.catalog.service import CatalogService
 from app.services.leased import LeasedRunner, failure_of
@@ -42,8 +41,20 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
 
     @override
     async def _run(self, record: InstallationRecord) -> None:
-        prepared = await self._prepared(record)
-        await retry_outages(lambda: again_if_taken(lambda: self._written(record, prepared)))
+        latest: dict[str, JsonValue] = {}
+        teller = asyncio.create_task(self._tell(record, latest))
+        try:
+            prepared = await self.catalog.prepared(record.entry, latest.update)
+        finally:
+            teller.cancel()
+            await asyncio.gather(teller, return_exceptions=True)
+
+        async def written() -> None:  # the bank and the end of the installation
+            async with self.leasing.database.unit_of_work() as uow:
+                _, result = await write(uow, prepared)
+                await uow.installations.complete(record.id, record.lease_epoch, result)
+
+        await retry_outages(lambda: again_if_taken(written))
         logger.info("installation_completed", entry=record.entry)
 
     @override
@@ -51,15 +62,6 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
         self, uow: UnitOfWork, record: InstallationRecord, error: SextantError
     ) -> None:
         await uow.installations.fail(record.id, record.lease_epoch, failure_of(error))
-
-    async def _prepared(self, record: InstallationRecord) -> Prepared:
-        latest: dict[str, JsonValue] = {}
-        teller = asyncio.create_task(self._tell(record, latest))
-        try:
-            return await self.catalog.prepared(record.entry, latest.update)
-        finally:
-            teller.cancel()
-            await asyncio.gather(teller, return_exceptions=True)
 
     async def _tell(self, record: InstallationRecord, latest: Mapping[str, JsonValue]) -> None:
         told: dict[str, JsonValue] = {}
@@ -72,12 +74,6 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
                 except DatabaseUnavailableError:
                     logger.warning("progress_not_stored")
             await asyncio.sleep(_REPORT_S)
-
-    async def _written(self, record: InstallationRecord, prepared: Prepared) -> None:
-        """Write the bank and the end of the installation in one transaction."""
-        async with self.leasing.database.unit_of_work() as uow:
-            _, result = await write(uow, prepared)
-            await uow.installations.complete(record.id, record.lease_epoch, result)
 
     async def _quotes(self, entry: str) -> bool:
         """Whether error messages about an entry's files could reveal a withheld bank."""

@@ -34,7 +34,6 @@ from app.records.projects import Limits, Refusal, Taken
 from app.services.waiting import Recent, retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.repositories.spend import Reservation
 
 logger = structlog.get_logger(__name__)
 
@@ -122,20 +121,17 @@ class Budgets:
         if most.tokens == 0 or not await retry_outages(lambda: self._is_kept(endpoint)):
             yield held
             return
-        reservation = Reservation(
-            id=new_id("rsv"),
-            project_id=endpoint.project_id,
-            endpoint_id=endpoint.id,
-            key_id=maker(),
-        )
-        await retry_outages(lambda: self._reserve(reservation, endpoint, most, timeout_s))
+        reservation_id = new_id("rsv")
+        await retry_outages(lambda: self._reserve(reservation_id, endpoint, most, timeout_s))
         try:
             yield held
         except UNPAID:
             held.taken = Taken(usd=0.0, tokens=0)
             raise
         finally:
-            self._settle(reservation, held.taken)
+            self._ended[endpoint.project_id][reservation_id] = held.taken
+            if self._settling is None:
+                self._settling = asyncio.create_task(self._settle_soon(), name="spend")
 
     async def require_bounds(self, settings: EndpointSettings, project_id: str) -> None:
         """Refuse an endpoint whose calls cannot be reserved, before anything is made with it.
@@ -175,27 +171,29 @@ class Budgets:
         return {"project": whole, "key": own}
 
     async def _reserve(
-        self, reservation: Reservation, endpoint: Endpoint, most: Taken, timeout_s: float
+        self, reservation_id: str, endpoint: Endpoint, most: Taken, timeout_s: float
     ) -> None:
-        ended = self._ended.pop(reservation.project_id, {})
+        project_id, key_id = endpoint.project_id, maker()
+        ended = self._ended.pop(project_id, {})
         try:
             async with self._database.reading() as uow:
                 refusal = await uow.spend.reserve(
-                    reservation, most, lapse=timedelta(seconds=timeout_s) + _LAPSE, used=ended
+                    reservation_id,
+                    most,
+                    project_id=project_id,
+                    endpoint_id=endpoint.id,
+                    key_id=key_id,
+                    lapse=timedelta(seconds=timeout_s) + _LAPSE,
+                    used=ended,
                 )
         except BaseException:
-            self._ended[reservation.project_id].update(ended)  # settling a call twice is harmless
+            self._ended[project_id].update(ended)  # settling a call twice is harmless
             raise
         if refusal is not None:
             error = _error(refusal, most, endpoint)
             if not error.passes:
-                self._refused[endpoint.project_id, endpoint.id, reservation.key_id] = error
+                self._refused[project_id, endpoint.id, key_id] = error
             raise error
-
-    def _settle(self, reservation: Reservation, taken: Taken) -> None:
-        self._ended[reservation.project_id][reservation.id] = taken
-        if self._settling is None:
-            self._settling = asyncio.create_task(self._settle_soon(), name="spend")
 
     async def _settle_soon(self) -> None:
         try:

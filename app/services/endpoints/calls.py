@@ -172,10 +172,6 @@ BUDGET_LOOK_S, HELD_LOOK_S = 10.0, 0.25
 _NO_TIME_S = 1e-6
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 async def persist(
     attempt: Callable[[], Awaitable[T]],
     policy: RetryPolicy,
@@ -183,7 +179,7 @@ async def persist(
     on_wait: OnWait | None = None,
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    now: Callable[[], datetime] = _utc_now,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> tuple[T, int]:
     """Try until there is an answer, the error is final, or the policy is used up.
 

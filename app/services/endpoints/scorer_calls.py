@@ -96,14 +96,6 @@ class _Purse:
                     f"The budget of scorer {self.name!r}, {plain(cap)} {unit} a session, is spent."
                 )
 
-    def is_metered(self, took: Spending) -> bool:
-        """Whether the usage of this call is known as far as the budget needs it."""
-        budget = self.budget
-        if budget is None:
-            return True
-        tokens_known = budget.tokens is None or None not in (took.tokens_in, took.tokens_out)
-        return tokens_known and (budget.usd is None or took.usd is not None)
-
 
 class ScorerCalls:
     """Calls of the scorers of one session, and their usage.
@@ -275,8 +267,10 @@ class AnswerCalls:
         """Count the tokens of a call, which are the reserved ones by its `origin` or are told."""
         unknown = Spending(tokens_in=None, tokens_out=None, usd=None)
         self._count(took, told=unknown if origin.get("usage") == NOT_TOLD else took)
-        if not self.purse.is_metered(took):
-            self.purse.unmetered = True
+        if (budget := self.purse.budget) is not None:
+            tokens = took.tokens_in, took.tokens_out
+            self.purse.unmetered |= budget.tokens is not None and None in tokens
+            self.purse.unmetered |= budget.usd is not None and took.usd is None
 
     def _count(self, most: Spending, *, told: Spending | None = None) -> None:
         self.spent += told or most

@@ -5,10 +5,8 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
-from app.acting import maker, owner
 from app.adapters import registry
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import require_public_url
@@ -30,7 +28,6 @@ from app.records.endpoints import (
     CallLimits,
     Endpoint,
     EndpointSettings,
-    NewEndpoint,
     Price,
     SealedSecrets,
 )
@@ -110,13 +107,11 @@ class EndpointService:
             AlreadyExistsError: Another endpoint has this name.
         """
         self.check(spec)
-        new = NewEndpoint(id=new_id("end"), settings=spec.settings, sealed=self._sealed(spec))
+        new = Endpoint(id=new_id("end"), settings=spec.settings, sealed=self._sealed(spec))
         async with self._database.unit_of_work() as uow:
             return await uow.endpoints.add(new)
 
-    async def to_ask(
-        self, chosen: str | EndpointSpec, *, at: str = "/endpoint"
-    ) -> Endpoint | NewEndpoint:
+    async def to_ask(self, chosen: str | EndpointSpec, *, at: str = "/endpoint") -> Endpoint:
         """A stored endpoint, or a checked new one, which is stored later with its session.
 
         `at` is the JSON pointer to the specification in the request.
@@ -129,7 +124,7 @@ class EndpointService:
             with faults_within(at):
                 self.check(chosen)
             sealed = self._sealed(chosen)
-            return NewEndpoint(id=new_id("end"), settings=chosen.settings, sealed=sealed)
+            return Endpoint(id=new_id("end"), settings=chosen.settings, sealed=sealed)
         endpoint = await self.get(chosen, archived=True)
         if not endpoint.settings.is_called:
             raise InvalidInputError(
@@ -286,18 +281,8 @@ class EndpointService:
         if isinstance(chosen, str):
             return await self.ready(chosen)
         self.check(chosen)
-        now = datetime.now(UTC)
-        endpoint = Endpoint(
-            id=new_id("end"),
-            settings=replace(chosen.settings, limits=CallLimits()),
-            sealed=SealedSecrets(),
-            revision=1,
-            project_id=owner(),
-            created_by=maker(),
-            created_at=now,
-            updated_at=now,
-            archived_at=None,
-        )
+        settings = replace(chosen.settings, limits=CallLimits())
+        endpoint = Endpoint(id=new_id("end"), settings=settings)
         return ReadyEndpoint(endpoint=endpoint, config=chosen.config, slots=nullcontext())
 
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:

@@ -14,7 +14,7 @@ from app.adapters.transport import parse_endpoint_url
 from app.calling import GenerationParams
 from app.errors import EndpointMovedError, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec, sha256_of
-from app.records.endpoints import SIMULATED, Endpoint, EndpointSettings, NewEndpoint, Price
+from app.records.endpoints import SIMULATED, Endpoint, EndpointSettings, Price, ReasoningTags
 from app.records.fields import convert, restored
 from app.records.sessions import Origin, Provenance
 from app.scorers.calling import CallingScorer
@@ -41,6 +41,7 @@ class EndpointSpec:
             api_key=self.api_key,
             headers=dict(self.headers),
             options=dict(self.settings.options),
+            reasoning_tags=(self.settings.reasoning.open, self.settings.reasoning.close),
         )
 
 
@@ -96,7 +97,7 @@ def _origin(base_url: str) -> tuple[str, str, int | None] | None:
     return url.scheme, url.host, url.port
 
 
-def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
+def origin_of(endpoint: Endpoint) -> Origin:
     """Description of an endpoint for the provenance of its answers, without secrets."""
     settings = endpoint.settings
     who: Origin = {
@@ -117,7 +118,7 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
             "input_per_1m": settings.price.input_per_1m,
             "output_per_1m": settings.price.output_per_1m,
         },
-        "reasoning_tags": list(settings.reasoning_tags),
+        "reasoning_tags": [settings.reasoning.open, settings.reasoning.close],
         # Of what every call sends besides the prompt.
         "parameters_hash": sha256_of([asdict(settings.sampling), dict(settings.options)]),
     }
@@ -145,7 +146,7 @@ def as_begun(endpoint: Endpoint, origin: Origin | None) -> Endpoint:
         model=began["model"],
         sampling=GenerationParams(**sampling),
         options=began["options"],
-        reasoning_tags=(opening, closing),
+        reasoning=ReasoningTags(open=opening, close=closing),
     )
     return replace(endpoint, settings=settings)
 

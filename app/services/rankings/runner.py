@@ -9,7 +9,7 @@ from typing_extensions import override
 from app.errors import EndpointMovedError, SextantError
 from app.records.fields import convert
 from app.records.rankings import RankingEnd, RankingFigures, RankingRecord, RankingStep
-from app.records.sessions import UNDERWAY, Closing, SessionEvent, SessionRecord
+from app.records.sessions import UNDERWAY, Closing, SessionEvent
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner
 from app.services.rankings.run import Member, RankingPlan, RankingRun
@@ -121,7 +121,12 @@ class RankingRunner(LeasedRunner[RankingRecord]):
                 try:
                     prepared = await self.sessions.prepare(member, version, plan.asking)
                 except EndpointMovedError as error:
-                    records[position] = await self._left_behind(record, member, error)
+                    # It can be asked nothing more; the others go on without it.
+                    ended = {member.id: abandoned(member, failed(error))}
+                    step = RankingStep(summary=record.summary, members=ended)
+                    async with self.leasing.database.unit_of_work() as uow:
+                        await uow.rankings.advance(record.id, record.lease_epoch, step)
+                        records[position] = await uow.sessions.get(member.id)
                 else:
                     sessions[position] = prepared
         members = []
@@ -136,16 +141,6 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             run = await open_run(self.versions, member, closed, version=version)
             members.append(Member(member, run))
         return RankingRun(plan=plan, members=members, seed=record.seed), sessions
-
-    async def _left_behind(
-        self, record: RankingRecord, member: SessionRecord, error: EndpointMovedError
-    ) -> SessionRecord:
-        """End a member that can be asked nothing more; the others go on without it."""
-        ended = {member.id: abandoned(member, failed(error))}
-        step = RankingStep(summary=record.summary, members=ended)
-        async with self.leasing.database.unit_of_work() as uow:
-            await uow.rankings.advance(record.id, record.lease_epoch, step)
-            return await uow.sessions.get(member.id)
 
     @override
     async def _abandon(self, uow: UnitOfWork, record: RankingRecord, error: SextantError) -> None:

@@ -14,7 +14,7 @@ from app.engine.ranking.ranking import Ranking
 from app.engine.ranking.rules import Metric, RankingBudget, RankingRules, usual_criterion
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.printable import plain
-from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
+from app.records.endpoints import Endpoint, EndpointSettings, Price
 from app.records.rankings import RankingFigures, RankingRecord
 from app.records.sessions import Examinee, Plan, PromptChanges, SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -142,7 +142,7 @@ class RankingService:
 
     async def _member(
         self, chosen: EndpointChoice, *, at: str = "/endpoint", is_admin: bool
-    ) -> Endpoint | NewEndpoint:
+    ) -> Endpoint:
         if isinstance(chosen, Examinee):
             return await self.sessions.named(chosen, is_admin=is_admin)
         return await self.endpoints.to_ask(chosen, at=at)

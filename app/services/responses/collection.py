@@ -11,7 +11,7 @@ from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
 from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_common
 from app.records.sessions import AskedJson
-from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
+from app.services.responses.imports import MAX_NAME_LENGTH, Draft
 from app.services.responses.service import AnswerImportReport, import_draft
 from app.shapes import Moment, Name, Text, Value, examples
 from app.storage.database import Database
@@ -137,5 +137,5 @@ def _draft_of(
         )
         draft.rows_read += 1
         draft.add(record, answer.session_id)
-    draft.files.append(FileRead(origin, "sextant", draft.rows_read))
+    draft.note_file(origin, "sextant", draft.rows_read)
     return draft

@@ -31,7 +31,6 @@ from app.services.responses.imports import (
     MAX_BYTES,
     AnswerImport,
     Draft,
-    FileRead,
     ResultsImport,
     read_draft,
     read_results,
@@ -53,6 +52,8 @@ MAX_ITEMS = 200_000
 _NAMES = 1000
 #: Largest number of faults reported for one line.
 _MAX_LINE_PROBLEMS = 20
+#: What a draft tells of the files, which travels as it is.
+_TOLD = ("files", "passed_over", "rows_read", "accepted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +179,8 @@ def _written(draft: Draft, output: BinaryIO) -> dict[str, Any]:
     return {
         "columns": list(draft.columns),
         "sheets": sheets,
-        "files": [(file.name, file.format, file.rows_read) for file in draft.files],
-        "passed_over": draft.passed_over,
         "asked": draft.choices.asked,
-        "rows_read": draft.rows_read,
-        "accepted": draft.accepted,
+        "told": {name: getattr(draft, name) for name in _TOLD},
         "counts": draft.skips.counts,
         "places": draft.skips.places,
     }
@@ -263,16 +261,13 @@ def _to_json(request: AnswerImport) -> dict[str, Any]:
 
 
 def _draft(choices: Choices, value: Any, output: BinaryIO) -> Draft:
-    draft = Draft(replace(choices, asked=value["asked"]))
+    draft = Draft(replace(choices, asked=value["asked"]), **value["told"])
     draft.columns = {item: column for column, item in enumerate(value["columns"])}
     for examinee, trial, n_codes, has_fractions in value["sheets"]:
         sheet = Sheet(bytearray(output.read(n_codes)))
         if has_fractions:
             sheet.fractions = array("d", output.read(FRACTION_BYTES * n_codes))
         draft.sheets[examinee, trial] = sheet
-    draft.files = [FileRead(*file) for file in value["files"]]
-    draft.passed_over = value["passed_over"]
-    draft.rows_read, draft.accepted = value["rows_read"], value["accepted"]
     draft.skips.counts.update(value["counts"])
     draft.skips.places.update(value["places"])
     return draft

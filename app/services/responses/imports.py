@@ -28,7 +28,7 @@ from app.exchange.results.recorded import (
     choice_error,
 )
 from app.items import Outcome
-from app.records.response_sets import StoredSheet, in_common
+from app.records.response_sets import ImportedFile, StoredSheet, in_common
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
 
 #: Largest number of places that a report names for each reason.
@@ -50,15 +50,6 @@ class AnswerImport:
     files: Sequence[SourceFile]
     file_format: ResponseFormat | None = None
     choices: Choices = field(default_factory=Choices)
-
-
-@dataclass(frozen=True, slots=True)
-class FileRead:
-    """One file of an import."""
-
-    name: str
-    format: str
-    rows_read: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +88,7 @@ class Draft:
     choices: Choices
     columns: dict[str, int] = field(default_factory=dict)
     sheets: dict[tuple[str, int], Sheet] = field(default_factory=dict)
-    files: list[FileRead] = field(default_factory=list)
+    files: list[ImportedFile] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
     rows_read: int = 0
     accepted: int = 0
@@ -109,6 +100,10 @@ class Draft:
     def examinees(self) -> list[str]:
         """Names of all examinees in the files, in order of appearance."""
         return list(dict.fromkeys(examinee for examinee, _ in self.sheets))
+
+    def note_file(self, name: str, file_format: str, rows_read: int) -> None:
+        """Note a file that was read."""
+        self.files.append({"name": name, "format": file_format, "rows_read": rows_read})
 
     def add(self, record: Recorded, file: str) -> None:
         """Write one answer to its sheet."""
@@ -238,7 +233,7 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
             else:
                 draft.rows_read += part.table.n_answers
                 draft.add_table(part, source.name)
-        draft.files.append(FileRead(source.name, file_format, draft.rows_read - before))
+        draft.note_file(source.name, file_format, draft.rows_read - before)
     if off_scale:
         first = "; ".join([*off_scale.values()][:_NAMED])
         more = "; ..." if len(off_scale) > _NAMED else ""
@@ -321,7 +316,7 @@ def _require_questions(answers: AnswerImport) -> None:
 
 def _require_marked(questions: Questions, draft: Draft) -> None:
     """Require that the files with questions contain a scored answer."""
-    n_rows = sum(file.rows_read for file in draft.files if file.format in _TOLD)
+    n_rows = sum(file["rows_read"] for file in draft.files if file["format"] in _TOLD)
     if questions.items or questions.unusable or not n_rows:
         return
     errors = sum(sheet.counts()[Outcome.ERROR.value] for sheet in draft.sheets.values())

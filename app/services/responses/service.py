@@ -16,14 +16,13 @@ from app.exchange.response_files import Trial, write_csv, write_long, write_parq
 from app.exchange.results.recorded import FIRST_TRIAL
 from app.items import Outcome
 from app.records.fields import convert
-from app.records.response_sets import ImportEntry, ResponseSet, StoredSheet
+from app.records.response_sets import ImportedFile, ImportEntry, ResponseSet, StoredSheet
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import (
     MAX_BYTES,
     AnswerImport,
     Change,
     Draft,
-    FileRead,
     SkippedRows,
     change_of,
 )
@@ -79,7 +78,7 @@ class AnswerImportReport:
 
     dry_run: bool
     response_set: ResponseSet
-    files: tuple[FileRead, ...]
+    files: Sequence[ImportedFile]
     passed_over: tuple[str, ...]
     rows_read: int
     accepted: int
@@ -255,7 +254,13 @@ class ResponseSetService:
         """
         found = await self.trials(response_set)
         if file_format is MatrixFormat.LONG:
-            return found.response_set.name, _blocks(_long(found))
+            repeated = any(sheet.trial != FIRST_TRIAL for sheet in found.sheets)
+            trials = (
+                Trial(sheet.examinee, sheet.trial, Sheet.of_stored(sheet).scores(len(found.items)))
+                for sheet in found.sheets
+            )
+            lines = write_long(found.items, trials, repeated=repeated)
+            return found.response_set.name, _blocks(lines)
         table = await asyncio.to_thread(table_of, found.items, found.sheets)
         return found.response_set.name, await asyncio.to_thread(_written, table, file_format)
 
@@ -298,7 +303,7 @@ async def import_draft(
         change,
         dry_run=dry_run,
         response_set=changed,
-        files=tuple(draft.files),
+        files=draft.files,
         passed_over=tuple(draft.passed_over),
         rows_read=draft.rows_read,
         new_examinees=n_new,
@@ -312,10 +317,7 @@ def _after(found: ResponseSet, change: Change, n_new: int, draft: Draft) -> Resp
     outcomes.update(change.outcomes)
     entry: ImportEntry = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "files": [
-            {"name": file.name, "format": file.format, "rows_read": file.rows_read}
-            for file in draft.files[:MAX_FILES]
-        ],
+        "files": draft.files[:MAX_FILES],
         "n_files": len(draft.files),
         "choices": {
             f.name: getattr(draft.choices, f.name)
@@ -363,15 +365,6 @@ def _written(table: ResponseTable, file_format: MatrixFormat) -> Iterator[bytes]
     if file_format is MatrixFormat.PARQUET:
         return iter([write_parquet(table)])
     return _blocks(write_csv(table) if file_format is MatrixFormat.CSV else write_py_irt(table))
-
-
-def _long(found: Trials) -> Iterator[bytes]:
-    repeated = any(sheet.trial != FIRST_TRIAL for sheet in found.sheets)
-    trials = (
-        Trial(stored.examinee, stored.trial, Sheet.of_stored(stored).scores(len(found.items)))
-        for stored in found.sheets
-    )
-    return write_long(found.items, trials, repeated=repeated)
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -102,7 +102,12 @@ class GateService:
             if spec.tag is not None or spec.baseline is not None:
                 await self._check(await self.versions.load(found.bank_version_id), spec)
             if spec.baseline is not None:
-                await self._require_others(found, spec.baseline)
+                async with self.database.reading() as uow:
+                    lineage, _ = await lineage_of(found, uow)
+                if not set(lineage).isdisjoint(spec.baseline.lineage):  # they prove nothing
+                    raise _unfit(
+                        f"session {found.id} shares answers with the baseline; gate a new session"
+                    )
             session_id = found.id
         async with self.database.unit_of_work() as uow:
             record = await uow.gates.add(new_id("gat"), spec, session_id=session_id)
@@ -110,7 +115,15 @@ class GateService:
 
     async def _check(self, version: LoadedVersion, spec: GateSpec) -> None:
         """Refuse a tag or baseline that sessions on this version cannot be judged by."""
-        _check_tag(version, spec.tag)
+        if spec.tag is not None:
+            if version.bank.abilities is None:
+                detail = (
+                    f"version {version.number} of {version.bank_name!r} measures one ability and "
+                    "predicts the score of the whole bank alone; scores of tags need the model "
+                    "nested or mirt"
+                )
+                raise InvalidInputError.of_field("tag", detail)
+            version.require_tags([spec.tag], "/tag")
         if spec.baseline is None:
             return
         kept = result_in(spec.baseline.summary)
@@ -130,15 +143,6 @@ class GateService:
             raise _unfit(
                 f"the {spec.metric} of version {before.number} of {before.bank_name!r} is {what} "
                 f"than that of version {version.number} of {version.bank_name!r}"
-            )
-
-    async def _require_others(self, session: SessionRecord, baseline: Baseline) -> None:
-        """Refuse a session that shares answers with the baseline: shared answers prove nothing."""
-        async with self.database.reading() as uow:
-            lineage, _ = await lineage_of(session, uow)
-        if not set(lineage).isdisjoint(baseline.lineage):
-            raise _unfit(
-                f"session {session.id} shares answers with the baseline; gate a new session"
             )
 
     async def get(self, gate_id: str) -> Gate:
@@ -244,7 +248,11 @@ async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) ->
     result = result_of(session)
     advice = _MORE if unasked_of(session.summary, session.provenance["n_items"]) else ""
     if record.metric == "theta":
-        lo, hi = await _to_decide(result, session, uow)
+        lo, hi = result.interval
+        if result.place is not None and result.place.is_open:
+            # Wider where the examinee may be unlike the reference models.
+            taught = await uow.versions.learned({session.bank_version_id})
+            lo, hi = result.to_decide(correction_in(taught[session.bank_version_id]))
         looks = SessionPlan.from_dict(session.design).stopping.looks
         return _Found(value=result.theta, lo=lo, hi=hi, looks=looks, advice=advice)
     told = score_in(session.summary, record.tag or WHOLE_BANK)
@@ -318,20 +326,6 @@ def _unfit(detail: str) -> InvalidInputError:
     return InvalidInputError.at("/baseline", f"baseline: {detail.removesuffix('.')}.")
 
 
-def _check_tag(version: LoadedVersion, tag: str | None) -> None:
-    """Refuse a tag whose score the version does not predict."""
-    if tag is None:
-        return
-    if version.bank.abilities is None:
-        detail = (
-            f"version {version.number} of {version.bank_name!r} measures one ability and "
-            "predicts the score of the whole bank alone; scores of tags need the model nested "
-            "or mirt"
-        )
-        raise InvalidInputError.of_field("tag", detail)
-    version.require_tags([tag], "/tag")
-
-
 def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
     """The session, designed to decide this gate wherever it sets no design of its own."""
     plan = session.plan
@@ -347,16 +341,6 @@ def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
     if spec.tag is not None:
         selection.setdefault("target", {spec.tag: 1.0})
     return replace(session, plan={**plan, "preset": Preset.SCORE.value, "selection": selection})
-
-
-async def _to_decide(
-    result: Result, session: SessionRecord, uow: UnitOfWork
-) -> tuple[float | None, float | None]:
-    """Interval of theta; wider where the examinee may be unlike the reference models."""
-    if result.place is None or not result.place.is_open:
-        return result.interval
-    taught = await uow.versions.learned({session.bank_version_id})
-    return result.to_decide(correction_in(taught[session.bank_version_id]))
 
 
 def _is_a_guess(record: GateRecord, results: Sequence[Result]) -> bool:

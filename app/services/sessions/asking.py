@@ -1,4 +1,4 @@
-"""Asks an endpoint one item, once or several times, and has the answers scored."""
+"""Asks an endpoint one item, once or several times, and has the answers scored; previews one."""
 
 import asyncio
 import math
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+from scipy.special import expit
 
 from app import scorers
 from app.adapters.base import Completion, CompletionRequest, ExactRequest, SimulationHints
@@ -18,24 +19,31 @@ from app.adapters.likelihood import (
     option_texts,
 )
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
+from app.adapters.transport import Transport
 from app.errors import (
     ExamineeError,
     FieldProblem,
     InvalidInputError,
+    MissingScopeError,
+    faults_within,
 )
-from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
+from app.items import Answer, FinishReason, ItemContent, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
-from app.records.endpoints import EndpointSettings
-from app.records.fields import convert
+from app.records.endpoints import SIMULATED, EndpointSettings
+from app.records.fields import convert, shallow
 from app.records.figures import NOT_TOLD, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import Cached, RateLimited, persist
 from app.services.endpoints.scorer_calls import spent_by, total
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
+from app.services.endpoints.specs import EndpointSpec
 from app.services.scoring import AnswerScorer
+from app.services.sessions.drafts import require_answers
 from app.services.sessions.figures import saved
+from app.services.visibility import View, is_withheld
 from app.services.waiting import OnWait
+from app.storage.database import Database
 
 #: Error code of an item that cannot be asked by likelihood, whatever the endpoint does.
 UNUSABLE_OPTIONS = "options_unusable"
@@ -326,7 +334,13 @@ def combined(closings: Sequence[Closing]) -> Closing:
         method["usage"] = NOT_TOLD
     if cached is not None:
         method["cached"] = cached
-    method["repeats"] = [_comparable(closing) for closing in closings]
+    method["repeats"] = [
+        {
+            **{name: told for name, told in shallow(c.reported).items() if name in _TOLD},
+            "endpoint_revision": (c.method or {}).get("endpoint_revision"),
+        }
+        for c in closings
+    ]
     return replace(
         first,
         score=mean,
@@ -355,12 +369,6 @@ _TOLD = (
 )
 
 
-def _comparable(closing: Closing) -> JsonObject:
-    revision = None if closing.method is None else closing.method.get("endpoint_revision")
-    reported = closing.reported
-    return {name: getattr(reported, name) for name in _TOLD} | {"endpoint_revision": revision}
-
-
 def _marking(closings: Sequence[Closing]) -> Marking | None:
     """Marking of the first closing that has one, with the usage of all."""
     found = [closing.marking for closing in closings if closing.marking is not None]
@@ -372,3 +380,86 @@ def _marking(closings: Sequence[Closing]) -> Marking | None:
     if kept := [marking["cached"] for marking in found if "cached" in marking]:
         whole["cached"] = spent_by(kept)
     return whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """A preview of one item.
+
+    Attributes:
+        requests: The calls; one for each option if likelihoods are compared, none for simulated
+            examinees.
+        closing: The answer and its score; None if nothing was sent.
+    """
+
+    item: BankItem
+    requests: list[ExactRequest]
+    style: PromptStyle
+    closing: Closing | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Previews:
+    """Previews of items; nothing is stored."""
+
+    database: Database
+    endpoints: EndpointService
+    transport: Transport
+
+    async def preview(
+        self,
+        bank: str,
+        item: str,
+        endpoint: str | EndpointSpec,
+        view: View,
+        *,
+        prompt: PromptChanges,
+        send: bool,
+    ) -> Preview:
+        """Preview one item with one endpoint; `send` false sends nothing.
+
+        Raises:
+            NotFoundError: The bank, item or endpoint does not exist.
+            MissingScopeError: The bank is withheld, and the caller may not write banks.
+            InvalidInputError: The item cannot be asked in this way, or not to this endpoint.
+        """
+        async with self.database.reading() as uow:
+            found = await uow.banks.find(bank)
+            if not view.shows(withheld=is_withheld(found)):
+                raise MissingScopeError(
+                    f"Bank {found.name!r} is withheld: a preview shows an item's text and how its "
+                    "answer is scored, which needs a key with the scope 'banks:write'."
+                )
+            stored = await uow.items.find(found.id, item)
+        if stored.content == ItemContent():
+            raise InvalidInputError(
+                f"Item {stored.key!r} has parameters but no content: there is nothing to ask."
+            )
+        with faults_within("/endpoint"):
+            ready = await self.endpoints.open(endpoint)
+        kind = ready.config.kind
+        require_answers(kind)
+        style = chosen_style(
+            PromptStyle.from_dict(found.prompt), prompt, ready.endpoint.settings, self.endpoints
+        )
+        shown = BankItem.of(stored, 0, found.default_scorer, style)
+        asker = Asker(
+            examinee=RateLimited(ready, self.endpoints, self.transport),
+            endpoint=ready,
+            marker=await AnswerScorer.of_trial(
+                shown.scorer,
+                self.database,
+                self.endpoints,
+                self.transport,
+                unparsed_is_wrong=found.unparsed_policy == "wrong",
+            ),
+            style=style,
+        )
+        is_simulated, closing = kind == SIMULATED, None
+        requests = [] if is_simulated else asker.exact(shown)
+        if send:
+            # For an item of average difficulty.
+            hints = await hints_of(shown, expit, [0]) if is_simulated else None
+            asked = await asker.ask(shown, rng=np.random.default_rng(), hints=hints)
+            closing = asked.reported
+        return Preview(item=shown, requests=requests, style=style, closing=closing)

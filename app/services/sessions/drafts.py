@@ -12,7 +12,7 @@ import numpy as np
 
 from app import DISTRIBUTION
 from app.acting import present
-from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle
+from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import PRESETS, Design
@@ -21,7 +21,7 @@ from app.engine.estimation.estimators import EstimatorName
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.banks import provisional_words
-from app.records.endpoints import Endpoint, NewEndpoint, Price
+from app.records.endpoints import Endpoint, Price
 from app.records.fields import not_none
 from app.records.sessions import (
     Administration,
@@ -64,13 +64,8 @@ class SessionDraft:
     version: LoadedVersion
     plan: SessionPlan
     test: AdaptiveTest
-    endpoint: NewEndpoint | None = None
-
-    def with_pretest(self, positions: Sequence[int]) -> "SessionDraft":
-        """The same draft with these pretest items."""
-        pretest = self.plan.pretest.model_copy(update={"positions": tuple(positions)})
-        plan = self.plan.model_copy(update={"pretest": pretest})
-        return replace(self, plan=plan, new=replace(self.new, design=plan.to_dict()))
+    endpoint: Endpoint | None = None
+    """The endpoint to store with it, if that is new."""
 
     def run(self, administrations: Sequence[Administration] = ()) -> SessionRun:
         """The run of the session, starting with these administered items."""
@@ -81,7 +76,7 @@ class SessionDraft:
 
 def provenance_of(
     version: LoadedVersion,
-    endpoint: Endpoint | NewEndpoint | None,
+    endpoint: Endpoint | None,
     *,
     seed: int,
     markers: Mapping[str, Origin],
@@ -129,7 +124,7 @@ def _code_version() -> str:
     return installed_version(DISTRIBUTION)
 
 
-def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> AskedJson:
+def _asked(version: LoadedVersion, endpoint: Endpoint) -> AskedJson:
     asked = version.asked()
     if asked.mode == GENERATE:
         sampling = endpoint.settings.sampling
@@ -209,16 +204,6 @@ def check_plan(plan: SessionPlan, price: Price | None) -> None:
         raise InvalidInputError(
             "A budget in usd needs the endpoint's price; without it the cap would never be met.",
             problems=[FieldProblem("/budget/usd", "set price on the endpoint, or cap tokens")],
-        )
-
-
-def check_repeats(plan: SessionPlan, style: PromptStyle) -> None:
-    """Refuse repeats where every answer would be the same."""
-    if plan.repeats > 1 and style.mode == LOGLIKELIHOOD:
-        raise InvalidInputError(
-            "Options compared by likelihood give the same answer each time: repeats need mode "
-            "'generate'.",
-            problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
         )
 
 

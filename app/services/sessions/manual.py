@@ -108,7 +108,17 @@ class ManualAnswer(Value):
 
     def closing(self, version: LoadedVersion, marked: Closing | None) -> Closing:
         """The closing of the answered item."""
-        closing = marked or self._reported(unparsed_is_wrong=version.unparsed_policy == "wrong")
+        is_wrong = self.outcome == "unparsed" and version.unparsed_policy == "wrong"
+        if marked is not None:
+            closing = marked
+        elif self.score is not None:
+            closing = Closing(outcome=Outcome.SCORED.value, score=self.score)
+        else:
+            closing = Closing(
+                outcome=self.outcome or Outcome.ERROR.value,
+                score=0.0 if is_wrong else None,
+                reason="Reported by the client.",
+            )
         took = (self.tokens_in, self.tokens_out, self.usd)
         is_call = closing.outcome != Outcome.ERROR or any(each is not None for each in took)
         said = {name: told for name in ("link", "metadata") if (told := getattr(self, name))}
@@ -126,16 +136,6 @@ class ManualAnswer(Value):
             finish_reason=self.finish_reason or closing.finish_reason,
             reason=self.explanation or closing.reason,
             method=method,
-        )
-
-    def _reported(self, *, unparsed_is_wrong: bool) -> Closing:
-        if self.score is not None:
-            return Closing(outcome=Outcome.SCORED.value, score=self.score)
-        wrong = self.outcome == "unparsed" and unparsed_is_wrong
-        return Closing(
-            outcome=self.outcome or Outcome.ERROR.value,
-            score=0.0 if wrong else None,
-            reason="Reported by the client.",
         )
 
 

@@ -104,7 +104,11 @@ class SessionRun:
         self._pretest = PretestItems(plan.pretest, plan.stopping, seed=session.seed)
         self.state: CatState = test.start()
         for effort in session.provenance.get("dropped", ()):
-            self._spend(Closing(**effort))
+            # What an answer took that is no answer of this session.
+            closing = Closing(**effort)
+            usage, n = self.state.usage + _usage(closing), self.state.n_dropped + 1
+            self.state = replace(self.state, usage=usage, n_dropped=n)
+            self.meter.take(closing, None)
         for item in administrations:
             self._administer(item.step, ItemIndex(item.position), item.probability)
         arrived = {item.arrival: item for item in administrations if item.arrival is not None}
@@ -307,12 +311,6 @@ class SessionRun:
             # Items of older sessions have no stored sampling probability.
             self.state = self.state.with_pending(item, probability or 1.0)
         self.steps[step] = self.pending[step] = item
-
-    def _spend(self, closing: Closing) -> None:
-        """Count what an answer took that is no answer of this session."""
-        usage, n = self.state.usage + _usage(closing), self.state.n_dropped + 1
-        self.state = replace(self.state, usage=usage, n_dropped=n)
-        self.meter.take(closing, None)
 
     def _absorb(self, step: int, closing: Closing) -> None:
         item = self.pending.pop(step)

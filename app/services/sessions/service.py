@@ -8,10 +8,16 @@ from typing import Any
 from app.acting import maker, owner
 from app.adapters.prompting import LOGLIKELIHOOD
 from app.engine.design.design import stops_when
-from app.errors import AlreadyExistsError, InvalidInputError, LeaseLapsedError, MissingScopeError
+from app.errors import (
+    AlreadyExistsError,
+    FieldProblem,
+    InvalidInputError,
+    LeaseLapsedError,
+    MissingScopeError,
+)
 from app.items import ScorerSpec
 from app.records.banks import OPEN
-from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
+from app.records.endpoints import Endpoint
 from app.records.fields import convert
 from app.records.leased import StoredEvent
 from app.records.sessions import (
@@ -38,7 +44,6 @@ from app.services.sessions.drafts import (
     SessionSpec,
     check_plan,
     check_reachable,
-    check_repeats,
     provenance_of,
     require_answers,
     require_content,
@@ -108,7 +113,7 @@ class SessionService:
         if plan.stopping.asks_theta:
             require_theta(version, "/stopping")
         reachable = await check_reachable(spec.plan, plan, version)
-        endpoint: Endpoint | NewEndpoint | None = None
+        endpoint: Endpoint | None = None
         if spec.mode == "live":
             require_content(version)
             chosen = spec.endpoint or spec.endpoint_id
@@ -135,14 +140,12 @@ class SessionService:
             # A concurrent request has just named the examinee: start again with the known name.
             return await self.create(spec, is_admin=is_admin)
 
-    async def named(self, examinee: Examinee, *, is_admin: bool) -> Endpoint | NewEndpoint:
+    async def named(self, examinee: Examinee, *, is_admin: bool) -> Endpoint:
         """The known examinee of this name, or a new one; raises the errors of `create`."""
         async with self.database.reading() as uow:
             known = await uow.endpoints.by_hand(examinee.name)
         if known is None:
-            return NewEndpoint(
-                id=new_id("end"), settings=examinee.as_endpoint(), sealed=SealedSecrets()
-            )
+            return Endpoint(id=new_id("end"), settings=examinee.as_endpoint())
         if known.created_by != maker() and not is_admin:
             raise MissingScopeError(
                 f"The examinee {examinee.name!r} was named by another key: answering for it needs "
@@ -158,7 +161,7 @@ class SessionService:
 
     async def draft(
         self,
-        endpoint: Endpoint | NewEndpoint | None,
+        endpoint: Endpoint | None,
         version: LoadedVersion,
         plan: SessionPlan,
         *,
@@ -190,7 +193,12 @@ class SessionService:
                 async with self.database.reading() as uow:
                     require_options(version, await uow.versions.without_options(version.id))
             version = version.put_as(style)
-            check_repeats(plan, version.prompt_style)
+            if plan.repeats > 1 and style.mode == LOGLIKELIHOOD:
+                raise InvalidInputError(
+                    "Options compared by likelihood give the same answer each time: repeats need "
+                    "mode 'generate'.",
+                    problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
+                )
         return SessionDraft(
             new=NewSession(
                 id=new_id("ses"),
@@ -214,7 +222,7 @@ class SessionService:
             version=version,
             plan=plan,
             test=test,
-            endpoint=endpoint if isinstance(endpoint, NewEndpoint) else None,
+            endpoint=endpoint if endpoint and endpoint.created_at is None else None,
         )
 
     async def start(
@@ -236,7 +244,10 @@ class SessionService:
                     barred=draft.version.barred,
                     need_content=draft.new.mode == "live",
                 )
-                draft = draft.with_pretest(positions)
+                pretest = draft.plan.pretest.model_copy(update={"positions": tuple(positions)})
+                plan = draft.plan.model_copy(update={"pretest": pretest})
+                new = replace(draft.new, design=plan.to_dict())
+                draft = replace(draft, plan=plan, new=new)
             new, run = draft.new, draft.run(administrations)
             if new.mode == "live":
                 figures = run.summary(elapsed_s=new.active_s)

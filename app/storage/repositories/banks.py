@@ -1,7 +1,6 @@
 """Queries and changes of banks and installations; rows of banks, items and versions to values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -179,11 +178,6 @@ def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> V
     return convert(
         VersionItem, row, key=key, flags=flags, pretest_sessions=pretest_sessions, **said
     )
-
-
-def content_json(content: ItemContent) -> dict[str, JsonValue]:
-    """Content as stored; an empty one is `{}`."""
-    return {} if content == ItemContent() else asdict(content)
 
 
 def scorer_json(scorer: ScorerSpec) -> dict[str, JsonValue]:

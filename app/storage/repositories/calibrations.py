@@ -22,15 +22,12 @@ from app.storage.rows.banks import CalibrationRow
 from app.storage.rows.base import Json
 from app.storage.scoping import given
 
-
-def _has_live_parts() -> ColumnElement[bool]:
-    part = aliased(CalibrationRow)
-    return (
-        select(part.id)
-        .where(part.parent_id == CalibrationRow.id, part.status.in_(UNDERWAY))
-        .correlate(CalibrationRow)
-        .exists()
-    )
+_PART = aliased(CalibrationRow)
+_LIVE_PARTS = (
+    select(_PART.id)
+    .where(_PART.parent_id == CalibrationRow.id, _PART.status.in_(UNDERWAY))
+    .correlate(CalibrationRow)
+)
 
 
 class CalibrationRepository(LeasedRepository[CalibrationRecord]):
@@ -39,7 +36,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     row = CalibrationRow
     kind = "Calibration"
 
-    ready = (~_has_live_parts(),)
+    ready = (~_LIVE_PARTS.exists(),)
 
     async def add(
         self,

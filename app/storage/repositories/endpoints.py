@@ -17,8 +17,8 @@ from app.records.endpoints import (
     CallLimits,
     Endpoint,
     EndpointSettings,
-    NewEndpoint,
     Price,
+    ReasoningTags,
     SealedSecrets,
 )
 from app.records.fields import convert, not_none, restored
@@ -52,7 +52,7 @@ _LIVE = select(EndpointRow).where(
 class EndpointRepository(Repository):
     """Queries and changes of endpoints, within one transaction."""
 
-    async def add(self, new: NewEndpoint) -> Endpoint:
+    async def add(self, new: Endpoint) -> Endpoint:
         """Store a new endpoint.
 
         Raises:
@@ -161,8 +161,6 @@ class EndpointRepository(Repository):
 
 def _columns(settings: EndpointSettings) -> dict[str, Any]:
     columns = asdict(settings)
-    opening, closing = columns.pop("reasoning_tags")
-    columns["reasoning"] = {"open": opening, "close": closing}
     # Unset limits are absent, not null, since `limits ?| ...` above tests which keys exist.
     columns["limits"] = not_none(settings.limits)
     columns["details"] = columns.pop("metadata")
@@ -178,7 +176,7 @@ def _endpoint(row: EndpointRow) -> Endpoint:
             EndpointSettings,
             row,
             sampling=restored(GenerationParams, row.sampling, stop=tuple(stop)),
-            reasoning_tags=(row.reasoning["open"], row.reasoning["close"]),
+            reasoning=restored(ReasoningTags, row.reasoning),
             limits=restored(CallLimits, row.limits),
             price=restored(Price, row.price),
             retry=restored(RetryPolicy, row.retry),

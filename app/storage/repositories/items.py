@@ -1,7 +1,7 @@
 """Items of banks, their contents, and how often tests used them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Float, case, func, literal_column, select, text
@@ -14,7 +14,7 @@ from app.records.banks import Item, ItemAnswer, ItemOutline, ItemUse, NewItem
 from app.records.fields import convert
 from app.storage.auditing import note_change
 from app.storage.paging import Page, PageRequest, within_size
-from app.storage.repositories.banks import content_json, read_item, read_scorer, scorer_json
+from app.storage.repositories.banks import read_item, read_scorer, scorer_json
 from app.storage.repositories.projects import require_space
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.projects import EndpointRow
@@ -203,7 +203,7 @@ def _stored(bank_id: str, item: NewItem) -> dict[str, Any]:
 def _columns(item: NewItem) -> dict[str, Any]:
     return {
         "key": item.key,
-        "content": content_json(item.content),
+        "content": {} if item.content == ItemContent() else asdict(item.content),
         "scorer": None if item.scorer is None else scorer_json(item.scorer),
         "tags": list(item.tags),
         "group_key": item.group,

@@ -5,7 +5,6 @@ is committed. So calls of any number of processes cannot exceed a budget togethe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import delete, func, text
@@ -43,43 +42,32 @@ _SETTLE_LOST = text("""
 """).execution_options(**of_opened("all that is too old"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
-    """The reservation of one call.
-
-    Attributes:
-        id: Id of the reservation; reserving or settling it twice has no further effect.
-        project_id: Project whose budget is used.
-        endpoint_id: Endpoint that is called.
-        key_id: API key of the caller; its budget counts if it is a key of the project.
-    """
-
-    id: str
-    project_id: str
-    endpoint_id: str
-    key_id: str | None = None
-
-
 class SpendRepository(Repository):
     """Queries and changes of spending; each is a single statement."""
 
     async def reserve(
         self,
-        reservation: Reservation,
+        reservation_id: str,
         most: Taken,
         *,
+        project_id: str,
+        endpoint_id: str,
+        key_id: str | None,
         lapse: timedelta,
         used: Mapping[str, Taken],
     ) -> Refusal | None:
         """Settle ended calls of a project, and reserve the most that a new call may take.
 
-        After the time `lapse` the call must be over, and its reservation counts as spent. `used`
-        says what ended calls took, by the ids of their reservations.
+        Reserving or settling the same reservation twice has no further effect. The budget of the
+        key counts if it is a key of the project. After the time `lapse` the call must be over, and
+        its reservation counts as spent. `used` says what ended calls took, by the ids of their
+        reservations.
 
         Returns:
             Why the call is refused; None if it may be made.
         """
-        told = {**shallow(reservation), **shallow(most), "lapse": lapse, "used": _json(used)}
+        whose = {"project_id": project_id, "endpoint_id": endpoint_id, "key_id": key_id}
+        told = {"id": reservation_id, **whose, **shallow(most), "lapse": lapse, "used": _json(used)}
         found = await self._db.execute(_RESERVE, told)
         row = found.mappings().one_or_none()
         return None if row is None else Refusal(**row)
