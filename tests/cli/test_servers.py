@@ -285,7 +285,7 @@ def test_pages_are_named_by_ids() -> None:
         assert "expected an id" in refused("open", wrong)
 
 
-def test_a_wait_is_shown_once_and_an_answer_with_its_figures() -> None:
+def test_a_wait_is_shown_once_and_each_answer_is_a_line() -> None:
     progress = Progress(clock=lambda: 0.0)
     waits = {"reason": "http://x answered 500: oops", "until": "2026-01-01T10:00:00+00:00"}
     first = progress.take("session.waiting", waits)
@@ -301,8 +301,11 @@ def test_a_wait_is_shown_once_and_an_answer_with_its_figures() -> None:
         "progress": {"items": 2, "expected_items": 9},
         "usage": {"usd": None},
     }
-    line = progress.take("estimate.updated", figures)
-    assert line == "2 of about 9  q1  score 1  theta +0.50 SE 0.30  price unknown"
+    # Answers that came together have a line each; the figures are those after the last one.
+    lines = progress.take("estimate.updated", figures)
+    assert lines == (
+        "1 of about 9  q0  no answer\n2 of about 9  q1  score 1  theta +0.50 SE 0.30  price unknown"
+    )
     assert headline(Updated.model_validate(figures)) == (
         "score 60.0 % (95 %: 50.0 % to 70.0 %)   theta +0.50, SE 0.30 (95 %: -0.10 to +1.10)"
     )
