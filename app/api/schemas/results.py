@@ -65,7 +65,7 @@ class DifferenceRead(Output):
     interval: Interval | None
     """Interval of `delta` at the given confidence."""
     p_value: float
-    test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "z"]
+    test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "t", "z"]
     power: float | None
     """Probability that as many new items would detect a difference of this size."""
     items_to_decide: int | None
