@@ -108,7 +108,7 @@ def test_an_item_without_an_answer_is_not_asked(files: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "words"),
     [
-        ("", ("--selector", "mfi"), "/selection/criterion"),
+        ("", ("--selector", "v-optimaal"), "got 'v-optimaal'. Did you mean 'v-optimal'?"),
         ("", ("--concurrency", "0"), "/concurrency"),
         ("", ("--reference", "nowhere.csv"), "expected wle or a file"),
         ("model,ability\nx,1", ("--reference", "bad.csv"), "a column theta"),
