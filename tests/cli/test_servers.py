@@ -143,7 +143,8 @@ def test_commands_on_a_server_need_no_database(
         assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]
         recorded = ("--responses", "recorded")
         anew = ("response-sets", "import", "recorded", "--from", answers)
-        assert "on this machine with --server local" in refused(*anew, "--dry-run")
+        assert "7 answers read, 7 accepted" in done(*anew, "--dry-run").stdout
+        assert "There is no response set" in refused("response-sets", "show", "recorded")
         brought = done(*anew)
         assert "7 answers read, 7 accepted" in brought.stdout
         for first, second, words in (

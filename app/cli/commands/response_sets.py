@@ -147,9 +147,11 @@ def import_answers(
         return
 
     async def send(client: AsyncSextant) -> JsonObject:
-        new = None if body.get("dry_run") else {"name": name}
-        async with there(client, "response-sets", name, new):
-            return await client.request("POST", f"{_path(name)}/imports", json=body)
+        path = f"{_path(name)}/imports"
+        if "dry_run" in body:
+            return await client.request("POST", path, json=body)
+        async with there(client, "response-sets", name, {"name": name}):
+            return await client.request("POST", path, json=body)
 
     _show_report(asked(send))
 
