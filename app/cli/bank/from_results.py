@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.bank import UNREAD
-from app.cli.servers.connection import path_of, reached, run_until_signal
+from app.cli.bank import UNREAD, Skipped, require_whole_files
+from app.cli.servers.connection import FAILED, path_of, reached, run_until_signal
 from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options, replies
@@ -90,23 +90,26 @@ def from_results(
 
     Choices that the files leave open are printed, each with the option that
     changes it. The same command with more results continues from there and makes
-    the next version. Exit code 1: there is no version; the output says why.
+    the next version. Exit code 1: there is no version, or a file has rows that
+    cannot be read; the output says which.
     """
     body["name"] = name
     found = _files(paths)
     named = chosen().target
     make = _here(found, body) if named is None else _there(named, found, body)
     begun, calibration, version = run_until_signal(make)
+    read = _Begun.model_validate(begun)
     if also_json({**begun, "calibration": calibration, "version": version}):
         _show(
             name,
-            _Begun.model_validate(begun),
+            read,
             None if calibration is None else _Calibration.model_validate(calibration),
             None if version is None else Version.model_validate(version),
         )
     wants_version = body.get("publish", True) and "questions_only" not in body
-    if version is None and (wants_version or begun["stopped"] is None):
-        raise typer.Exit(1)
+    if version is None and (wants_version or read.stopped is None):
+        raise typer.Exit(FAILED)
+    require_whole_files(read.skipped)
 
 
 def _files(paths: Sequence[str]) -> "list[SourceFile]":
@@ -131,13 +134,6 @@ class _Choice(Model):
     option: str | None
 
 
-class _LeftOut(Model):
-    reason: str
-    count: int
-    keys: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-
-
 class _Begun(Model):
     """What was read, and the calibration that began."""
 
@@ -156,8 +152,8 @@ class _Begun(Model):
     agreement_right: float | None = at("marking", "agreement", "right", default=None)
     agreement_wrong: float | None = at("marking", "agreement", "wrong", default=None)
     choices: list[_Choice]
-    left_out: list[_LeftOut]
-    skipped: list[_LeftOut]
+    left_out: list[Skipped]
+    skipped: list[Skipped]
     calibration_id: str | None = at("calibration", "id", default=None)
     known_version: str | None = at("calibration", "bank_version_id", default=None)
     stopped: str | None

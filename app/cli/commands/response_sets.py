@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from app.cli.bank import UNREAD
+from app.cli.bank import UNREAD, Skipped, require_whole_files
 from app.cli.servers.connection import asked, listed, path_of, request, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
@@ -102,18 +102,12 @@ class _Collected(_Added):
     pretest_answers: int
 
 
-class _Skipped(Model):
-    reason: str
-    count: int
-    places: list[str]
-
-
 class _Imported(_Added):
     dry_run: bool
     files: list[_File]
     passed_over: list[str]
     rows_read: int
-    skipped: list[_Skipped]
+    skipped: list[Skipped]
     without_scores: list[str]
 
 
@@ -132,7 +126,10 @@ def import_answers(
         typer.Option("--from", help="The same as FILE; may be repeated."),
     ] = None,
 ) -> None:
-    """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables."""
+    """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables.
+
+    Exit code 1: a file has rows that cannot be read; the others are imported.
+    """
     paths = [*(source or ()), *(more or ())]
     if not paths:
         raise InvalidInputError("Name at least one file or folder.")
@@ -294,6 +291,7 @@ def _show_report(document: JsonObject) -> None:
         more = ", ..." if len(without) > _SHOWN else ""
         out.say(f"{len(without)} examinees without a score: {names}{more}")
     _show_size(report.response_set, stored=not report.dry_run)
+    require_whole_files(report.skipped)
 
 
 def _show_size(found: _Set, *, stored: bool = True) -> None:
