@@ -21,6 +21,7 @@ from tests.cli.shell import done
         ("base_url is no URL.", [("/base_url", "base_url is no URL.")], 1),
         ("The ranking has it twice.", [("/endpoints/1", "expected each endpoint once")], 2),
         ("2 fields cannot be used.", [("/a", "not known"), ("/b", "not known")], 3),
+        ("2 faults, the first: /a: not known.", [("/a", "not known"), ("/b", "not known")], 2),
     ],
 )
 def test_a_single_fault_is_shown_once(

@@ -20,7 +20,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from typing_extensions import override
 
-from app.errors import InvalidInputError, SextantError
+from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.items import Json
 from app.printable import printable, printable_json
 from app.reports.figures import dollars
@@ -112,12 +112,16 @@ def show_error(error: SextantError) -> None:
 
 def faults_of(error: SextantError) -> list[str]:
     """Lines about the places that an error names, as far as its message has no room for them."""
-    only = error.problems[0] if len(error.problems) == 1 else None
-    if only is not None and only.detail.rstrip(".") in error.detail:
-        return []  # the message lists them already
-    shown, hidden = error.problems[:MAX_PROBLEMS_SHOWN], len(error.problems) - MAX_PROBLEMS_SHOWN
+    left = [one for one in error.problems if not _tells(error, one)]
+    shown, hidden = left[:MAX_PROBLEMS_SHOWN], len(left) - MAX_PROBLEMS_SHOWN
     more = [f"... and {hidden} more"] if hidden > 0 else []
     return [*(f"{problem.pointer}: {problem.detail}" for problem in shown), *more]
+
+
+def _tells(error: SextantError, fault: FieldProblem) -> bool:
+    """Whether the message of an error has this fault; that of a single one needs no place."""
+    place = "" if len(error.problems) == 1 else f"{fault.pointer}: "
+    return f"{place}{fault.detail.rstrip('.')}" in error.detail
 
 
 def show_warning(text: str) -> None:
