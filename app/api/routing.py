@@ -101,7 +101,7 @@ class ApiRoute(APIRoute):
         }
 
         async def handle(request: Request) -> Response:
-            _refuse_nul_in_url(request)
+            refuse_nul_in_url(request)
             caller = await identify(request)
             enter_as(request, caller)
             opened = await services(request)
@@ -172,7 +172,8 @@ class _ParsedRequest(Request):
         self._body, self._json = content, parsed  # where Starlette keeps what it has read
 
 
-def _refuse_nul_in_url(request: Request) -> None:
+def refuse_nul_in_url(request: Request) -> None:
+    """Refuse NUL, which Postgres cannot store and HTML cannot hold."""
     if "\x00" in request.url.path or "\x00" in request.scope["path"]:
         raise unstorable("/path")
     if b"\x00" in unquote_to_bytes(request.scope["query_string"]):
