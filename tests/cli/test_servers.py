@@ -138,6 +138,8 @@ def test_commands_on_a_server_need_no_database(
         saved = ("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
         assert "--temperature: " in refused(*saved, "--temperature", "-1")
         assert "Saved mine" in done(*saved).stdout
+        taken = refused(*saved)
+        assert "one with the name 'mine'. `sextant endpoints delete` frees it" in taken
         assert "Did you mean 'mine'?" in refused("endpoints", "show", "mien")
         assert "`sextant projects list`" in refused("projects", "delete", "nope", "--yes")
         assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]

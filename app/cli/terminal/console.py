@@ -80,6 +80,7 @@ _LISTS = {
     "session": "sessions list",
 }
 _MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.( Did you mean .*\?)?$")
+_TAKEN = "Among the endpoints there is already one"
 #: Exit code of a command that refuses its input, as in most Unix tools.
 USAGE_ERROR = 2
 #: Most faults of one file that are printed; the rest is only counted.
@@ -105,6 +106,8 @@ def show_error(error: SextantError) -> None:
     hint = ""
     if (missing := _MISSING.match(error.detail)) is not None:
         hint = f" `sextant {_LISTS[missing[1]]}` lists all there are."
+    if error.detail.startswith(_TAKEN):
+        hint = " `sextant endpoints delete` frees it for other settings; tests keep their results."
     err.say(f"Error: {error.detail}{hint}", style="red")
     for fault in faults_of(error):
         err.say(f"  {fault}")
