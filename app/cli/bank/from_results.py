@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.bank import UNREAD, Skipped, require_whole_files
+from app.cli.bank import UNREAD, require_whole_files
 from app.cli.servers.connection import FAILED, path_of, reached, run_until_signal
 from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
@@ -128,12 +128,6 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
 Made = tuple[JsonObject, JsonObject | None, JsonObject | None]
 
 
-class _Choice(Model):
-    what: str
-    detail: str
-    option: str | None
-
-
 class _Begun(Model):
     """What was read, and the calibration that began."""
 
@@ -151,22 +145,16 @@ class _Begun(Model):
     agreement: str | None = at("marking", "agreement", "words", default=None)
     agreement_right: float | None = at("marking", "agreement", "right", default=None)
     agreement_wrong: float | None = at("marking", "agreement", "wrong", default=None)
-    choices: list[_Choice]
-    left_out: list[Skipped]
-    skipped: list[Skipped]
+    choices: list[JsonObject]
+    left_out: list[JsonObject]
+    skipped: list[JsonObject]
     calibration_id: str | None = at("calibration", "id", default=None)
     known_version: str | None = at("calibration", "bank_version_id", default=None)
     stopped: str | None
 
 
-class _CardRow(Model):
-    items_mean: float
-    theta_mae: float
-    coverage95: float
-
-
 class _Calibration(replies.Calibration):
-    card: tuple[_CardRow, ...] = at("result", "report_card", "rows", default=())
+    card: tuple[JsonObject, ...] = at("result", "report_card", "rows", default=())
 
 
 async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
@@ -239,19 +227,19 @@ def _tell(document: JsonObject) -> _Begun:
     else:
         lines.append(f"scored by {begun.scorer}, which was not tried on recorded answers")
     for choice in begun.choices:
-        option = "" if choice.option is None else f" Otherwise: {choice.option}."
-        lines.append(f"chosen: {choice.detail}{option}")
+        option = "" if choice["option"] is None else f" Otherwise: {choice['option']}."
+        lines.append(f"chosen: {choice['detail']}{option}")
     if begun.incomplete_models:
         n = begun.incomplete_models
         who = "1 model has" if n == 1 else f"{n:,} models have"
         lines.append(f"{who} not answered every question")
     for left in begun.left_out:
-        shown = ", ".join(left.keys[:_LISTED])
-        lines.append(f"{left.count:,} questions left out, {left.reason}: {shown}")
+        shown = ", ".join(left["keys"][:_LISTED])
+        lines.append(f"{left['count']:,} questions left out, {left['reason']}: {shown}")
     lines += [
-        f"{skipped.count:,} left out ({skipped.reason}), first {''.join(skipped.places[:1])}"
-        for skipped in begun.skipped
-        if skipped.reason != "other_filter"
+        f"{one['count']:,} left out ({one['reason']}), first {''.join(one['places'][:1])}"
+        for one in begun.skipped
+        if one["reason"] != "other_filter"
     ]
     if begun.known_version is not None:
         lines.append("nothing new: the latest version holds these results")
@@ -282,14 +270,14 @@ def _show(
     if calibration.card:
         row = calibration.card[0]
         lines.append(
-            f"  Cross-validation: {row.items_mean:.0f} questions, error {row.theta_mae:.2f} "
-            f"of theta, coverage {percent(row.coverage95)} (target 95 %)"
+            f"  Cross-validation: {row['items_mean']:.0f} questions, error "
+            f"{row['theta_mae']:.2f} of theta, coverage {percent(row['coverage95'])} (target 95 %)"
         )
     else:
         lines += [f"  {warning}" for warning in calibration.warnings]
     for line in lines:
         out.say(line)
-    texts = {choice.what for choice in begun.choices} & {"chat_template", "prompt_form"}
+    texts = {choice["what"] for choice in begun.choices} & {"chat_template", "prompt_form"}
     kind = " --kind openai_completions" if texts else ""
     err.print(
         f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}{kind}",

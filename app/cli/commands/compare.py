@@ -9,7 +9,7 @@ import typer
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import interval, number, out
-from app.cli.terminal.replies import Asked, at, read_all
+from app.cli.terminal.replies import Asked, at
 from app.printable import percent
 from app.reports.figures import dollars, took
 from app.reports.formats import count, short_digests
@@ -66,14 +66,9 @@ class _Session(Asked):
     trust: models.Trust | None = at("headline", "trust", default=None)
 
 
-class _Item(Model):
-    item_id: str
-    score: float | None
-
-
 def _scores(session: str) -> dict[str, float | None]:
     report = request("GET", path_of("sessions", session, "report"))
-    return {one.item_id: one.score for one in read_all(_Item, report["items"])}
+    return {one["item_id"]: one["score"] for one in report["items"]}
 
 
 def _show_changes(first: dict[str, float | None], second: dict[str, float | None]) -> None:

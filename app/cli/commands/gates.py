@@ -26,7 +26,6 @@ def list_gates(
 ) -> None:
     """List gates, the newest first."""
     tell_list(
-        Gate,
         listed("/v1/gates", limit),
         {
             "id": "id",
@@ -35,6 +34,7 @@ def list_gates(
             "session": "session_id",
             "made": lambda one: when(one.created_at),
         },
+        Gate,
     )
 
 
@@ -104,7 +104,6 @@ def list_baselines() -> None:
 
     found, versions = asked(read)
     tell_list(
-        Baseline,
         found,
         {
             "name": "name",
@@ -114,6 +113,7 @@ def list_baselines() -> None:
             "questions": "n_items",
             "set": lambda one: when(one.set_at),
         },
+        Baseline,
     )
 
 

@@ -296,8 +296,8 @@ def _report(
     )
     ends = Counter(one.stop.reason for one in found.taken)
     reached = ends.pop(StopReason.SCORE_MARGIN, 0) + ends.pop(StopReason.SE_TARGET, 0)
-    others = f"; {', '.join(f'{n} ended by {reason}' for reason, n in ends.items())}"
-    screen.say(f"{reached} of {summary.n_examinees} reach their goal{others if ends else ''}.")
+    rest = "".join(f"; {n} ended by {reason}" for reason, n in ends.items())
+    screen.say(f"{reached} of {summary.n_examinees} reach their goal{rest}.")
     if simpler is not None:
         table = Table("method", "items", "error of the score", title="Beside simpler ways")
         own = ("this design", summary.items_mean, summary.accuracy_mae, summary.accuracy_mae_se)

@@ -11,24 +11,22 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import IO, Any, BinaryIO, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import typer
-from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from typing_extensions import override
 
 from app.errors import FieldProblem, InvalidInputError, SextantError
-from app.items import Json
 from app.printable import printable, printable_json
 from app.reports.figures import dollars
 
 P = ParamSpec("P")
 R = TypeVar("R")
 #: A JSON object that the API takes, or one that it gives and nobody has parsed yet.
-JsonObject: TypeAlias = Mapping[str, Json]
+JsonObject: TypeAlias = Mapping[str, Any]
 #: Width where there is no terminal: text in a pipe or a file is neither cut nor wrapped.
 _PIPE_COLUMNS = 100_000
 
@@ -178,7 +176,7 @@ def write_file(target: str, content: bytes) -> None:
         stream.write(content)
 
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M")
 #: Heading -> the field to show, with a dash for None, or a function that makes the text.
 Columns: TypeAlias = Mapping[str, str | Callable[[M], str]]
 
@@ -195,12 +193,12 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def show_list(entries: Iterable[M], columns: Columns[M]) -> None:
-    """Print the entries of a list of the API."""
+    """Print the entries of a list of the API, parsed or as they came."""
 
     def cell(one: M, field: str | Callable[[M], str]) -> str:
         if callable(field):
             return field(one)
-        value = getattr(one, field)
+        value = one[field] if isinstance(one, Mapping) else getattr(one, field)
         return "-" if value is None else str(value)
 
     show_table([*columns], [[cell(one, field) for field in columns.values()] for one in entries])
@@ -249,6 +247,7 @@ def money(usd: float | None) -> str:
     return "-" if usd is None else dollars(usd)
 
 
-def when(time: datetime | None) -> str:
+def when(time: datetime | str | None) -> str:
     """Format a time of the API: UTC, to the minute."""
-    return "-" if time is None else f"{time:%Y-%m-%d %H:%M}"
+    at = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return "-" if at is None else f"{at:%Y-%m-%d %H:%M}"
