@@ -31,18 +31,10 @@ _SHOWN = 10
 _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
 
 
-class _Asked(Model):
-    mode: str | None = None
-    shots: int | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    source: str | None = None
-
-
 class Version(replies.Version):
     """One version of a bank, with what the calibration learned beside the parameters."""
 
-    asked: _Asked | None = at("knowledge", "asked", default=None)
+    asked: JsonObject | None = at("knowledge", "asked", default=None)
     unparsed_policy: str | None = at("knowledge", "unparsed_policy", default=None)
 
 
@@ -259,15 +251,18 @@ def show_version(version: Version) -> None:
     out.say(f"  {version.id}  sha256 {version.parameters_hash}")
 
 
-def _obtained(known: _Asked) -> str:
+def _obtained(known: JsonObject) -> str:
     """Describe how the answers for the calibration were obtained."""
-    parts = [_MODES[known.mode]] if known.mode in _MODES else []
-    if known.shots is not None:
-        parts.append("1 example" if known.shots == 1 else f"{known.shots} examples")
-    if known.max_tokens is not None:
-        parts.append(f"at most {known.max_tokens} tokens each")
-    if known.temperature is not None:
-        parts.append(f"temperature {known.temperature:g}")
-    if known.source is not None:
-        parts.append(known.source)
+    mode, shots, most, temperature, source = map(
+        known.get, ("mode", "shots", "max_tokens", "temperature", "source")
+    )
+    parts = [_MODES[mode]] if mode in _MODES else []
+    if shots is not None:
+        parts.append(count(shots, "example"))
+    if most is not None:
+        parts.append(f"at most {most} tokens each")
+    if temperature is not None:
+        parts.append(f"temperature {temperature:g}")
+    if source is not None:
+        parts.append(source)
     return "reference models: " + (", ".join(parts) or "asked in an unknown way")

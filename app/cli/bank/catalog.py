@@ -11,10 +11,9 @@ from app.cli.servers.connection import path_of, reached, request
 from app.cli.servers.logins import Target
 from app.cli.servers.options import chosen, on_server
 from app.cli.terminal.console import JsonObject, err, out, show_list
-from app.cli.terminal.replies import FlaggedItem, at, failure_of, read_all
+from app.cli.terminal.replies import FlaggedItem, failure_of, read_all
 from app.errors import DownloadError, InvalidInputError
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
 
 #: Quarantined items that are printed; `sextant banks lint` lists them all.
 _SHOWN = 10
@@ -26,48 +25,36 @@ def catalog() -> None:
     """List the banks that can be installed by name."""
     here = chosen().target is None
     show_list(
-        _entries_here() if here else read_all(_Entry, request("GET", "/v1/catalog")["data"]),
+        _entries_here() if here else request("GET", "/v1/catalog")["data"],
         {
             "name": "name",
             "items": "items",
-            "rows": lambda one: f"{one.rows}" + (f" ({one.split})" if one.split else ""),
+            "rows": lambda one: f"{one['rows']}" + (f" ({one['split']})" if one["split"] else ""),
             "licence": "licence",
             "calibrated as": _calibrated_as,
-            "from": lambda one: "own folder" if one.own else "Sextant",
+            "from": lambda one: "own folder" if one["own"] else "Sextant",
         },
     )
     err.print("Install one: sextant banks install NAME")
 
 
-class _Entry(Model):
-    name: str
-    items: int
-    rows: int
-    split: str | None
-    agents: int | None
-    licence: str
-    mode: str | None = at("asked", "mode", default=None)
-    shots: int | None = at("asked", "shots", default=None)
-    own: bool
+def _calibrated_as(entry: JsonObject) -> str:
+    if (asked := entry["asked"]) is None:
+        return f"here, of {entry['agents']} agents"
+    return f"{asked['mode']}, {asked['shots']}-shot"
 
 
-def _calibrated_as(entry: _Entry) -> str:
-    if entry.mode is None:
-        return f"here, of {entry.agents} agents"
-    return f"{entry.mode}, {entry.shots}-shot"
-
-
-def _entries_here() -> list[_Entry]:
+def _entries_here() -> list[JsonObject]:
     """Entries of this machine's catalogue; reading them needs no database."""
     from app.exchange.catalog.entry import Entry, read_catalogue
     from app.settings import Settings
 
-    found = []
+    found: list[JsonObject] = []
     for name, listed in read_catalogue(Settings().catalog).items():
         entry = listed.entry
         asked = entry.asked.model_dump() if isinstance(entry, Entry) else None
         told = {"name": name, "licence": entry.licence, "asked": asked, "own": listed.own}
-        found.append(_Entry.model_validate({**told, **entry.size._asdict()}))
+        found.append({**told, **entry.size._asdict()})
     return found
 
 
