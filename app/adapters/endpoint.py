@@ -323,7 +323,7 @@ def require_model(config: EndpointConfig) -> None:
     Raises:
         InvalidInputError: The name is empty.
     """
-    if not config.model:
+    if not config.model.strip():
         raise _wrong("/model", f"An endpoint of kind {config.kind!r} needs the name of a model.")
 
 

@@ -123,10 +123,7 @@ class ApiRoute(APIRoute):
         }
 
         async def handle(request: Request) -> Response:
-            if "\x00" in request.url.path or "\x00" in request.scope["path"]:
-                raise unstorable("/path")
-            if b"\x00" in unquote_to_bytes(request.scope["query_string"]):
-                raise unstorable("/query")
+            refuse_nul_in_url(request)
             caller = await identify(request)
             enter_as(request, caller)
             opened = await services(request)
@@ -195,6 +192,14 @@ class _ParsedRequest(Request):
     def __init__(self, request: Request, content: bytes, parsed: Any = None) -> None:
         super().__init__(request.scope, request.receive)
         self._body, self._json = content, parsed  # where Starlette keeps what it has read
+
+
+def refuse_nul_in_url(request: Request) -> None:
+    """Refuse NUL, which Postgres cannot store and HTML cannot hold."""
+    if "\x00" in request.url.path or "\x00" in request.scope["path"]:
+        raise unstorable("/path")
+    if b"\x00" in unquote_to_bytes(request.scope["query_string"]):
+        raise unstorable("/query")
 
 
 def _refuse_unknown(request: Request, known: Collection[str]) -> None:

@@ -85,10 +85,13 @@ class Problems:
             InvalidInputError: There are faults; the error is of the type `kind`.
         """
         if self.count:
-            many = "1 fault" if self.count == 1 else f"{self.count} faults, the first"
             first = self.kept[0]
-            detail = f"{name}: {many}: {first.pointer}: {first.detail}.{self.remedy}"
-            raise kind(detail, problems=self.kept)
+            detail = f"{first.pointer}: {first.detail}{'' if first.detail[-1] == '?' else '.'}"
+            if self.count > 1:
+                detail = f"{name}: {self.count} faults, the first: {detail}"
+            elif not first.pointer.startswith(name):
+                detail = f"{name}: {detail}"
+            raise kind(f"{detail}{self.remedy}", problems=self.kept)
 
 
 def comma_hint(header: Sequence[str]) -> str:

@@ -118,7 +118,7 @@ def _wide(
 ) -> Iterator[TrialTable]:
     header, problems = file.header, Problems()
     if len(header) in _FEW_COLUMNS:
-        remedy = f" If each row is one answer: expected {_EXPECTED} {', '.join(header):.200}."
+        remedy = " If each row is one answer, name its columns examinee, item and score."
         problems.remedy = file.remedy = remedy
     items = tuple(header[1:])
     known: set[str] = set()

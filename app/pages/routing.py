@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from app.api.errors import headers_of, status_of
 from app.api.rates import let_in, reading_turn
+from app.api.routing import refuse_nul_in_url
 from app.deps import AllServices, ScopeName, services
 from app.errors import SextantError, UnauthenticatedError
 from app.pages.access import (
@@ -110,6 +111,7 @@ async def _answered(
     request: Request, who: Visitor, run: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
     try:
+        refuse_nul_in_url(request)
         if who.caller is not None:
             project = await (await services(request)).projects.recent.get(who.project)
             let_in(project, who.key_id, who.caller.requests_per_s)

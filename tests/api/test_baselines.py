@@ -97,6 +97,7 @@ async def test_impossible_baselines_are_refused(client: Client, working: Service
         ({}, "shares answers with the baseline; gate a new session"),
         ({"threshold": 0.5}, "give exactly one of threshold and baseline"),
         ({"tolerance": None}, "give baseline and tolerance together"),
+        ({"tolerance": 2}, "tolerance: expected a share from 0 to 1, got 2; for 2 % say 0.02"),
         ({"tag": "x"}, "with the score of the whole bank"),
         ({"baseline": "nothing"}, "nothing"),
     ):

@@ -147,7 +147,7 @@ UNWORKABLE: list[tuple[dict[str, Any], str]] = [
     ({"base_url": "ftp://host/v1"}, "/base_url"),
     ({"base_url": "http://user:pw@host/v1"}, "/base_url"),
     ({"base_url": "http://host:99999/v1"}, "/base_url"),
-    ({"model": ""}, "/model"),
+    ({"model": " "}, "/model"),
     ({"options": {"theta": 1}}, "/options"),
     ({"headers": {"X-A": "b\r\nX-Evil: 1"}}, "/headers"),
     ({"kind": "scripted", "options": {"theta": "high"}}, "/options"),

@@ -177,7 +177,12 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     )
     await until(working, longer["id"])
     both = {"session_ids": [session["id"], longer["id"]]}
-    assert "share answers" in (await posted(client, "/v1/comparisons", both))["caution"]
+    compared = await posted(client, "/v1/comparisons", both)
+    assert "share answers" in compared["caution"]
+    assert (compared["score"]["verdict"], compared["score"]["items_to_decide"]) == (
+        "undecided",
+        None,
+    )
     again = {**body, "session_id": longer["id"]}
     looked = await posted(client, "/v1/gates", again)
     assert "95 % interval, adjusted for 2 looks" in looked["detail"]

@@ -21,6 +21,7 @@ from tests.cli.shell import done
         ("base_url is no URL.", [("/base_url", "base_url is no URL.")], 1),
         ("The ranking has it twice.", [("/endpoints/1", "expected each endpoint once")], 2),
         ("2 fields cannot be used.", [("/a", "not known"), ("/b", "not known")], 3),
+        ("2 faults, the first: /a: not known.", [("/a", "not known"), ("/b", "not known")], 2),
     ],
 )
 def test_a_single_fault_is_shown_once(
@@ -96,9 +97,9 @@ def test_the_local_catalogue_shows_how_each_bank_was_asked() -> None:
 def test_a_long_phase_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = catalog._Progress()
     for phase in ("fetching", "joining", "joining", "writing", "writing"):
-        progress.tell(catalog.Progress(phase=phase))
+        progress.tell({"phase": phase})
     for size in (1, 2, 30, 99):
-        progress.tell(catalog.Progress(phase="fetching", file="f", bytes=size, of_bytes=100))
+        progress.tell({"phase": "fetching", "file": "f", "bytes": size, "of_bytes": 100})
     told = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in told] == ["joining", "writing", *["fetching f"] * 3]
 

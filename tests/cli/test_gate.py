@@ -143,10 +143,12 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
         (("--threshold", "x"), "'--threshold': expected a number, got 'x'"),
         (("--threshold", "65%"), "expected a number, got '65%'; for 65 % say 0.65"),
         (("--margin", "99"), "'--margin': expected points as a plain number <= 50, got '99'"),
+        (("--margin", "-5"), "'--margin': expected points from 0 to 100, got -5."),
         (("--margin", "5%"), "'--margin': expected points as a plain number, got '5%' ╰"),
         (("--tolerance", "2%"), "expected points as a plain number, got '2%' ╰"),
         (("--metric", "iq"), "Invalid value for '--metric': 'iq' is not one of"),
         (("--baseline", "main", "--tolerance", "0.05"), "points, got 0.05; for 5 points say 5."),
+        (("--baseline", "main", "--tolerance", "-5"), "--tolerance: expected points from 0"),
         (("--threshold", "1"), "--endpoint, --model and --bank"),
         (("--threshold", "1", "--session", "ses_1", "--bank", "demo"), "Give --session, or"),
         (("--threshold", "1", "--session", "ses_1", "--server", "http://127.0.0.1:9"), "reached"),
@@ -182,6 +184,10 @@ def test_a_saved_endpoint_is_named_by_its_id(model_url: str) -> None:
     unknown = "end_" + "0" * 26
     failed = no_gate("--threshold", "0", "--endpoint", unknown, "--bank", "demo")
     assert failed.count(f"There is no endpoint '{unknown}'") == 1
+    blank = no_gate("--threshold", "0", "--endpoint", " ", "--bank", "demo")
+    assert "There is no saved endpoint ' '." in blank
+    for name in (" ", "a/b"):
+        assert f"blanks at either end, got '{name}'" in refused("baselines", "set", name, "ses_1")
 
 
 def test_a_server_that_is_not_sextant_is_named(model_url: str) -> None:

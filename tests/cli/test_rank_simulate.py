@@ -106,7 +106,7 @@ def test_ranked_models_are_excluded_from_the_training_models(files: Path) -> Non
         (("--min-items", "900", "--max-items", "999"), "items that examinee 1 of 3 can be asked"),
         (("--scale", "2", "2"), "needs lo < hi"),
         (("--scale", "0", "0.5"), "Expected scores from 0 to 0.5, got 1"),
-        (("--selector", "fisher"), "or 'random', got 'fisher'"),
+        (("--selector", "fisher"), "or random, got 'fisher'"),
         (("--budget-usd", "3"), "--budget-usd needs --costs"),
         (("--costs", "few.csv"), "expected a cost of every examinee, got none of 'middle'"),
     ],

@@ -84,6 +84,29 @@ def test_answers_that_replace_failures_give_no_negative_counts(tmp_path: Path) -
     assert "unparsed    wrong" in shown
 
 
+def test_a_damaged_file_is_no_success_for_a_pipeline(tmp_path: Path) -> None:
+    file = tmp_path / "samples_sums_2026-11-20T10-00-00.jsonl"
+    row = {"doc": {}, "resps": [["4"]], "filter": "none", "metrics": ["acc"], "acc": 1.0}
+    lines = [
+        json.dumps(
+            {"doc_id": n, "doc_hash": str(n), "target": "4", "arguments": [["2+2=", {}]], **row}
+        )
+        for n in range(3)
+    ]
+    file.write_text("\n".join(lines)[:-20])
+    commands = (
+        *[("response-sets", "import", "sums", file, *dry) for dry in (("--dry-run",), ())],
+        ("banks", "from-results", "bank", file, "--no-publish", "--default-scorer", "exact"),
+    )
+    for words in commands:
+        result = shell.sextant(*words)
+        assert result.exit_code == 1, result.output
+        assert "Error: 1 row cannot be read: a file is cut off" in " ".join(result.stderr.split())
+    assert "answers     2 scored" in done("show", "sums").stdout
+    file.write_text("\n".join(lines))
+    assert "1 accepted" in done("import", "sums", file).stdout
+
+
 def test_all_files_of_a_shell_pattern_are_imported(scores: Path) -> None:
     second = scores.with_name("more.csv")
     second.write_text("model,q1\nm9,1\n", encoding="utf-8")

@@ -138,12 +138,15 @@ def test_commands_on_a_server_need_no_database(
         saved = ("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
         assert "--temperature: " in refused(*saved, "--temperature", "-1")
         assert "Saved mine" in done(*saved).stdout
+        taken = refused(*saved)
+        assert "one with the name 'mine'. `sextant endpoints delete` frees it" in taken
         assert "Did you mean 'mine'?" in refused("endpoints", "show", "mien")
         assert "`sextant projects list`" in refused("projects", "delete", "nope", "--yes")
         assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]
         recorded = ("--responses", "recorded")
         anew = ("response-sets", "import", "recorded", "--from", answers)
-        assert "on this machine with --server local" in refused(*anew, "--dry-run")
+        assert "7 answers read, 7 accepted" in done(*anew, "--dry-run").stdout
+        assert "There is no response set" in refused("response-sets", "show", "recorded")
         brought = done(*anew)
         assert "7 answers read, 7 accepted" in brought.stdout
         for first, second, words in (
@@ -285,7 +288,7 @@ def test_pages_are_named_by_ids() -> None:
         assert "expected an id" in refused("open", wrong)
 
 
-def test_a_wait_is_shown_once_and_an_answer_with_its_figures() -> None:
+def test_a_wait_is_shown_once_and_each_answer_is_a_line() -> None:
     progress = Progress(clock=lambda: 0.0)
     waits = {"reason": "http://x answered 500: oops", "until": "2026-01-01T10:00:00+00:00"}
     first = progress.take("session.waiting", waits)
@@ -301,8 +304,11 @@ def test_a_wait_is_shown_once_and_an_answer_with_its_figures() -> None:
         "progress": {"items": 2, "expected_items": 9},
         "usage": {"usd": None},
     }
-    line = progress.take("estimate.updated", figures)
-    assert line == "2 of about 9  q1  score 1  theta +0.50 SE 0.30  price unknown"
+    # Answers that came together have a line each; the figures are those after the last one.
+    lines = progress.take("estimate.updated", figures)
+    assert lines == (
+        "1 of about 9  q0  no answer\n2 of about 9  q1  score 1  theta +0.50 SE 0.30  price unknown"
+    )
     assert headline(Updated.model_validate(figures)) == (
         "score 60.0 % (95 %: 50.0 % to 70.0 %)   theta +0.50, SE 0.30 (95 %: -0.10 to +1.10)"
     )

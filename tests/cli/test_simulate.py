@@ -7,7 +7,7 @@ import pytest
 
 from app.engine.bank import ItemBank
 from app.engine.simulation.simulate import draw_scores
-from tests.cli.shell import refused, told, write_scores
+from tests.cli.shell import done, refused, told, write_scores
 
 
 @pytest.fixture
@@ -48,6 +48,14 @@ def test_flags_become_the_design(files: Path) -> None:
     assert design["concurrency"] == 2
     assert design["prediction"] == {"method": "p-irt"}
     assert document["summary"]["items_max"] <= 15
+
+
+def test_a_summary_in_words_says_whether_the_goal_was_met(files: Path) -> None:
+    limits = ("--min-items", "6", "--max-items", "6")
+    words = [done(*BASE, *limits, "--se-target", goal).stdout for goal in ("0.01", "9")]
+    assert "6 of 40 questions a model: the score is off by " in words[0]
+    assert "0 of 12 reach their goal; 12 ended by max_items." in words[0]
+    assert "12 of 12 reach their goal." in words[1]
 
 
 def test_baselines_are_compared_with_the_design(files: Path) -> None:
@@ -108,7 +116,7 @@ def test_an_item_without_an_answer_is_not_asked(files: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "words"),
     [
-        ("", ("--selector", "mfi"), "/selection/criterion"),
+        ("", ("--selector", "v-optimaal"), "got 'v-optimaal'. Did you mean 'v-optimal'?"),
         ("", ("--concurrency", "0"), "/concurrency"),
         ("", ("--reference", "nowhere.csv"), "expected wle or a file"),
         ("model,ability\nx,1", ("--reference", "bad.csv"), "a column theta"),

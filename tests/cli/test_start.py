@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from app.cli import LAB, PANELS
+
 #: Each takes longer to load than all the work of a client.
 OF_A_SERVER = {
     *("sqlalchemy", "alembic", "fastapi", "starlette", "psycopg", "numpy", "scipy"),
@@ -45,13 +47,21 @@ def test_a_client_command_does_not_load_the_server() -> None:
     assert loaded_by("\n".join(commands)) & OF_A_SERVER == set()
 
 
+def test_help_does_not_load_the_server() -> None:
+    names = {name for panel, inside in PANELS.items() if panel != LAB for name in inside}
+    # Their options tell of a small server's settings, and of readers with numpy.
+    others = sorted(names - {"demo-model", "response-sets"})
+    helped = "\n".join(command(name, "--help") for name in others)
+    assert loaded_by(helped) & OF_A_SERVER == set()
+
+
 def test_a_list_from_the_database_loads_only_the_database() -> None:
     loaded = loaded_by("import app.cli.terminal.runtime, app.services.banks.overviews")
     assert loaded & (OF_FEW | {"scipy", "fastapi", "app.engine", "app.services.container"}) == set()
 
 
 def test_a_starting_server_loads_no_rarely_used_modules() -> None:
-    assert loaded_by("import app.cli.commands.serve, app.cli.commands.serve") & OF_FEW == set()
+    assert loaded_by("import app.cli.servers.server, app.worker.loop") & OF_FEW == set()
 
 
 def test_the_engine_loads_numpy_special_functions_and_pydantic_only() -> None:

@@ -370,6 +370,7 @@ def test_a_comparison_and_a_gate_agree_beyond_95_percent(confidence: float) -> N
     at_95, found = (of_scores(first, other, confidence=level) for level in (0.95, confidence))
     told = gate(at_95.delta, at_95.lo, at_95.hi, threshold=0.0, confidence=confidence, degrees=5.0)
     assert (found.lo, found.hi) == pytest.approx(told.interval)
+    assert (found.test, of_scores(other, other).test) == ("t", "z")
     assert (found.verdict == "undecided") == (told.outcome == "inconclusive")
 
 

@@ -127,6 +127,11 @@ def test_a_target_that_is_no_option_is_refused(target: object) -> None:
     assert "a letter A-D or an index 0-3" in problem.detail
 
 
+def test_a_line_that_is_no_json_is_told_without_lines_and_characters_of_its_own() -> None:
+    (detail,) = faults(b'{"key": "a",').values()
+    assert detail.endswith("(Expecting property name enclosed in double quotes, character 13)")
+
+
 def test_every_fault_is_named_with_file_row_field_expected_and_got() -> None:
     found = faults(
         jsonl(

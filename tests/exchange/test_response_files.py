@@ -123,6 +123,13 @@ def test_rows_of_tasks_without_a_filter_are_taken_beside_any_named_one() -> None
         read(file, filters=("filter 2",))
 
 
+def test_truths_that_an_older_version_wrote_as_texts_are_scores() -> None:
+    rows = [sample(n, exact_match=mark) for n, mark in enumerate(("True", "False"))]
+    unlisted = [{name: row[name] for name in row if name != "metrics"} for row in rows]
+    for each in (rows, unlisted):
+        assert [one.score for one in records(lines(f"m/{SAMPLES}", each))] == [1.0, 0.0]
+
+
 def test_documents_that_are_numbered_anew_are_no_rows_of_another_filter() -> None:
     rows = [{**sample(n % 2), "doc_hash": f"h{n}"} for n in range(4)]
     for row in rows:

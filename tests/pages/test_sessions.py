@@ -129,6 +129,8 @@ async def test_answers_are_found_by_outcome_and_by_words(
     shown = (await browser.get(f"{path}/answers?search={one['item_id'].upper()}")).text
     assert f'id="step-{one["step"]}"' in shown
     assert "None." in (await browser.get(f"{path}/answers?search=no+such+words")).text
+    refused = await browser.get(f"{path}/answers?search=%00")
+    assert (refused.status_code, "\0" in refused.text) == (422, False)
     assert (await browser.get(f"{path}/answers?only=odd")).status_code == 422
     between = (await browser.get(f"{path}/steps/3")).text
     assert f'href="{path}/steps/2" rel="prev"' in between

@@ -16,8 +16,9 @@ from app.services.sessions.plan import Advice, FailureLimits, Failures, SessionP
 from tests.values import not_none
 
 
-def advice(endpoint: dict[str, Any] | None = None) -> Advice:
-    """Return the advice on a session of this endpoint, or on one of a client."""
+def advice(*, name: str | None = "mine", is_called: bool = True) -> Advice:
+    """Return the advice on a session of an endpoint of that name, or on a manual one."""
+    endpoint = {"name": name} if is_called else None
     session: Any = SimpleNamespace(id="ses_1", provenance={"endpoint": endpoint})
     return Advice.on(session)
 
@@ -125,7 +126,7 @@ def test_failures_in_a_row_or_in_all_end_a_session(
 
 def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
     """Neither after a refused key nor where the address has no such model."""
-    failures = Failures(FailureLimits(), advice({"name": None}))
+    failures = Failures(FailureLimits(), advice(name=None))
     failures.take(REFUSED)
     detail = not_none(failures.stop(closed=1, scored=0, parsed=0)).detail
     told = "Start again with the right address, model and key (sextant run"
@@ -136,6 +137,14 @@ def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
     detail = not_none(failures.stop(closed=6, scored=0, parsed=0)).detail
     assert detail.startswith("6 calls in a row failed")
     assert told in detail
+
+
+def test_a_harness_without_scores_is_not_told_of_an_endpoint() -> None:
+    failures = Failures(FailureLimits(), advice(is_called=False))
+    for _ in range(5):
+        failures.take(ERROR)
+    detail = not_none(failures.stop(closed=5, scored=0, parsed=0)).detail
+    assert "It broke. Mend what answers, or its scorer, then continue the session" in detail
 
 
 def ended(stop: Stop, **how: Any) -> Ending:

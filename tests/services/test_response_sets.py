@@ -61,7 +61,7 @@ async def test_stored_scores_stay_and_differences_are_reported(sets: ResponseSet
     assert report.accepted == 1
     assert reasons(report) == {"conflict": 2, "duplicate": 1}
     assert (await sets.matrix("s")).scores.tolist() == [[1, 0, 0.5, 1]]
-    again = await sets.import_into("s", table("model,q1\nm1,1\n"), dry_run=True)
+    again = await sets.import_set("s", table("model,q1\nm1,1\n"), dry_run=True)
     assert reasons(again) == {"duplicate": 1}
 
 

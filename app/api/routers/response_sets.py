@@ -86,12 +86,15 @@ async def import_answers(
 ) -> AnswerImportRead:
     """Import recorded answers: all usable ones, with a report of the others.
 
+    A dry run also tells what a set would be that does not exist yet.
     For files above the server's body limit use `sextant response-sets import`.
     """
     request = await asyncio.to_thread(body.to_domain)
-    report = await opened.response_sets.import_into(response_set, request, dry_run=body.dry_run)
     if body.dry_run:
         response.status_code = 200
+        report = await opened.response_sets.import_set(response_set, request, dry_run=True)
+    else:
+        report = await opened.response_sets.import_into(response_set, request)
     return AnswerImportRead.read(report)
 
 

@@ -10,6 +10,8 @@ from app.api.schemas.sessions import SessionCreate, SessionEndpoint, SessionStat
 from app.engine.inference.comparison import Difference
 from app.engine.prediction.p_irt import ALL_ITEMS
 from app.engine.ranking.rules import Metric
+from app.errors import InvalidInputError
+from app.printable import percent_meant
 from app.records.fields import Interval, convert, interval, shallow
 from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
@@ -65,7 +67,7 @@ class DifferenceRead(Output):
     interval: Interval | None
     """Interval of `delta` at the given confidence."""
     p_value: float
-    test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "z"]
+    test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "t", "z"]
     power: float | None
     """Probability that as many new items would detect a difference of this size."""
     items_to_decide: int | None
@@ -190,6 +192,10 @@ class GateCreate(Input):
         threshold = self.threshold
         if threshold is None:
             allowed = self.tolerance or 0.0
+            if self.metric == "score" and allowed > 1:
+                meant = percent_meant(allowed) or "more than the whole score"
+                detail = f"expected a share from 0 to 1, got {allowed:g}; {meant}"
+                raise InvalidInputError.of_field("tolerance", detail)
             threshold = 0.0 - allowed if self.direction == "above" else allowed
         stands = {"baseline": baseline, "baseline_name": self.baseline}
         return convert(GateSpec, self, threshold=threshold, **stands)

@@ -14,10 +14,9 @@ from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal import replies
 from app.cli.terminal.console import JsonObject, err, out, show_facts, show_list, write_file
 from app.cli.terminal.options import EraseOption, YesOption, confirm, output_option
-from app.cli.terminal.replies import FlaggedItem, at
-from app.items import Json
+from app.cli.terminal.replies import FlaggedItem, at, read_all
 from app.reports.formats import count
-from sextant_client import AsyncSextant, models
+from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
 Name = Annotated[str, typer.Argument(help="Name or id of the bank.")]
@@ -32,18 +31,10 @@ _SHOWN = 10
 _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
 
 
-class _Asked(Model):
-    mode: str | None = None
-    shots: int | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    source: str | None = None
-
-
 class Version(replies.Version):
     """One version of a bank, with what the calibration learned beside the parameters."""
 
-    asked: _Asked | None = at("knowledge", "asked", default=None)
+    asked: JsonObject | None = at("knowledge", "asked", default=None)
     unparsed_policy: str | None = at("knowledge", "unparsed_policy", default=None)
 
 
@@ -60,15 +51,6 @@ class _ListedBank(Model):
     def version(self) -> str | None:
         note = " (provisional)" if self.provisional else ""
         return None if self.number is None else f"{self.number}{note}"
-
-
-class _Bank(models.Bank):
-    licence: str | None
-    source: str | None
-    scorer: str = at("default_scorer", "name", default="not shown")
-    stop: list[str] | None = at("prompt", "stop", default=None)
-    unparsed_policy: str
-    pretest_items: int
 
 
 @on_server()
@@ -116,7 +98,7 @@ def show(name: Name) -> None:
     """Show a bank and its versions."""
     path = _path(name)
 
-    async def read(client: AsyncSextant) -> dict[str, Json]:
+    async def read(client: AsyncSextant) -> JsonObject:
         bank = await client.request("GET", path)
         versions = await client.list_all(f"{path}/versions?order=asc")
         quarantined: list[JsonObject] = []
@@ -128,32 +110,28 @@ def show(name: Name) -> None:
     document = asked(read)
     if not also_json(document):
         return
-    found = _Whole.model_validate(document)
-    bank, versions = found.bank, found.versions
-    if found.quarantined:
-        show_quarantine(versions[-1].quarantined, found.quarantined)
-    ends = " or ".join(f"at {mark!r}" for mark in bank.stop or ()) or "where the model ends them"
+    bank, versions = document["bank"], read_all(Version, document["versions"])
+    if document["quarantined"]:
+        quarantined = read_all(FlaggedItem, document["quarantined"])
+        show_quarantine(versions[-1].quarantined, quarantined)
+    scorer, prompt = bank.get("default_scorer"), bank.get("prompt")  # null where they are withheld
+    marks = [] if prompt is None else prompt["stop"]
+    ends = " or ".join(f"at {mark!r}" for mark in marks) or "where the model ends them"
     facts = {
-        "id": bank.id,
-        "description": bank.description or "-",
-        "licence": bank.licence or "-",
-        "source": bank.source or "-",
-        "visibility": bank.visibility,
-        "scorer": bank.scorer,
-        "answers end": "not shown" if bank.stop is None else ends,
-        "unparsed": bank.unparsed_policy,
-        "pretest": f"{bank.pretest_items} items a session",
-        "items": str(bank.n_items),
+        "id": bank["id"],
+        "description": bank["description"] or "-",
+        "licence": bank["licence"] or "-",
+        "source": bank["source"] or "-",
+        "visibility": bank["visibility"],
+        "scorer": "not shown" if scorer is None else scorer["name"],
+        "answers end": "not shown" if prompt is None else ends,
+        "unparsed": bank["unparsed_policy"],
+        "pretest": f"{bank['pretest_items']} items a session",
+        "items": str(bank["n_items"]),
     }
-    show_facts(bank.name, facts, width=12)
+    show_facts(bank["name"], facts, width=12)
     for version in versions:
         show_version(version)
-
-
-class _Whole(Model):
-    bank: _Bank
-    versions: list[Version]
-    quarantined: list[FlaggedItem]
 
 
 @on_server()
@@ -273,15 +251,18 @@ def show_version(version: Version) -> None:
     out.say(f"  {version.id}  sha256 {version.parameters_hash}")
 
 
-def _obtained(known: _Asked) -> str:
+def _obtained(known: JsonObject) -> str:
     """Describe how the answers for the calibration were obtained."""
-    parts = [_MODES[known.mode]] if known.mode in _MODES else []
-    if known.shots is not None:
-        parts.append("1 example" if known.shots == 1 else f"{known.shots} examples")
-    if known.max_tokens is not None:
-        parts.append(f"at most {known.max_tokens} tokens each")
-    if known.temperature is not None:
-        parts.append(f"temperature {known.temperature:g}")
-    if known.source is not None:
-        parts.append(known.source)
+    mode, shots, most, temperature, source = map(
+        known.get, ("mode", "shots", "max_tokens", "temperature", "source")
+    )
+    parts = [_MODES[mode]] if mode in _MODES else []
+    if shots is not None:
+        parts.append(count(shots, "example"))
+    if most is not None:
+        parts.append(f"at most {most} tokens each")
+    if temperature is not None:
+        parts.append(f"temperature {temperature:g}")
+    if source is not None:
+        parts.append(source)
     return "reference models: " + (", ".join(parts) or "asked in an unknown way")

@@ -10,11 +10,10 @@ from app.cli.bank.bank_views import show_quarantine
 from app.cli.servers.connection import path_of, reached, request
 from app.cli.servers.logins import Target
 from app.cli.servers.options import chosen, on_server
-from app.cli.terminal.console import err, out, show_list
-from app.cli.terminal.replies import FlaggedItem, at, read_all
+from app.cli.terminal.console import JsonObject, err, out, show_list
+from app.cli.terminal.replies import FlaggedItem, failure_of, read_all
 from app.errors import DownloadError, InvalidInputError
 from sextant_client import AsyncSextant
-from sextant_client.models import Failure, Model
 
 #: Quarantined items that are printed; `sextant banks lint` lists them all.
 _SHOWN = 10
@@ -26,48 +25,36 @@ def catalog() -> None:
     """List the banks that can be installed by name."""
     here = chosen().target is None
     show_list(
-        _entries_here() if here else read_all(_Entry, request("GET", "/v1/catalog")["data"]),
+        _entries_here() if here else request("GET", "/v1/catalog")["data"],
         {
             "name": "name",
             "items": "items",
-            "rows": lambda one: f"{one.rows}" + (f" ({one.split})" if one.split else ""),
+            "rows": lambda one: f"{one['rows']}" + (f" ({one['split']})" if one["split"] else ""),
             "licence": "licence",
             "calibrated as": _calibrated_as,
-            "from": lambda one: "own folder" if one.own else "Sextant",
+            "from": lambda one: "own folder" if one["own"] else "Sextant",
         },
     )
     err.print("Install one: sextant banks install NAME")
 
 
-class _Entry(Model):
-    name: str
-    items: int
-    rows: int
-    split: str | None
-    agents: int | None
-    licence: str
-    mode: str | None = at("asked", "mode", default=None)
-    shots: int | None = at("asked", "shots", default=None)
-    own: bool
+def _calibrated_as(entry: JsonObject) -> str:
+    if (asked := entry["asked"]) is None:
+        return f"here, of {entry['agents']} agents"
+    return f"{asked['mode']}, {asked['shots']}-shot"
 
 
-def _calibrated_as(entry: _Entry) -> str:
-    if entry.mode is None:
-        return f"here, of {entry.agents} agents"
-    return f"{entry.mode}, {entry.shots}-shot"
-
-
-def _entries_here() -> list[_Entry]:
+def _entries_here() -> list[JsonObject]:
     """Entries of this machine's catalogue; reading them needs no database."""
     from app.exchange.catalog.entry import Entry, read_catalogue
     from app.settings import Settings
 
-    found = []
+    found: list[JsonObject] = []
     for name, listed in read_catalogue(Settings().catalog).items():
         entry = listed.entry
         asked = entry.asked.model_dump() if isinstance(entry, Entry) else None
         told = {"name": name, "licence": entry.licence, "asked": asked, "own": listed.own}
-        found.append(_Entry.model_validate({**told, **entry.size._asdict()}))
+        found.append({**told, **entry.size._asdict()})
     return found
 
 
@@ -98,41 +85,43 @@ def install(
         )
     else:
         result, quarantined = asyncio.run(_installed_there(name, named))
-    show_quarantine(result.quarantined, quarantined)
-    if result.was_there:
+    active, set_aside = result["items"]["active"], result["items"]["quarantined"]
+    show_quarantine(set_aside, quarantined)
+    if result["was_there"]:
         out.print(f"{name} was installed already.")
-    with_parameters = result.active + result.quarantined
-    if result.agents is None:
+    agents, rows, licence = result["agents"], result["rows"], result["licence"]
+    if agents is None:
         made = [
-            f"  joined to {result.rows:,} rows of the {result.split} split"
-            f" in the order `{result.order}`",
-            f"  few-shot  {_examples(result.few_shot)}",
-            f"  licence   {result.licence}; parameters: {result.parameters_licence or '-'}",
+            f"  joined to {rows:,} rows of the {result['split']} split"
+            f" in the order `{result['order']}`",
+            f"  few-shot  {_examples(result['few_shot'])}",
+            f"  licence   {licence}; parameters: {result['parameters_licence'] or '-'}",
         ]
     else:
         made = [
-            f"  calibrated here on what {result.agents:,} agents solved of {result.rows:,} "
-            f"tasks  {result.calibration_id}",
-            f"  licence   {result.licence}",
+            f"  calibrated here on what {agents:,} agents solved of {rows:,} "
+            f"tasks  {result['calibration_id']}",
+            f"  licence   {licence}",
         ]
     lines = [
-        f"{name}: {with_parameters:,} items with parameters, {result.active:,} to be asked, "
-        f"{result.quarantined:,} set aside",
+        f"{name}: {active + set_aside:,} items with parameters, {active:,} to be asked, "
+        f"{set_aside:,} set aside",
         *made,
-        f"  version {result.bank_version}  {result.bank_version_id}  sha256 "
-        f"{result.parameters_hash}",
+        f"  version {result['bank_version']}  {result['bank_version_id']}  sha256 "
+        f"{result['parameters_hash']}",
     ]
     lines += [
-        f"  {group}  {file.name}  {_checked(group, file)}" for group, file in result.files.items()
+        f"  {group}  {file['name']}  {_checked(group, file)}"
+        for group, file in result["files"].items()
     ]
-    if result.join_explanation:
-        lines.append(f"  {result.join_explanation}")
-    if result.n_left_out:
-        lines.append(f"  {result.n_left_out} rows with parameters were not made into items")
+    if (join := result.get("join_check")) and join["explanation"]:
+        lines.append(f"  {join['explanation']}")
+    if result["n_left_out"]:
+        lines.append(f"  {result['n_left_out']} rows with parameters were not made into items")
     for line in lines:
         out.say(line)
     how = "Measure a model: sextant run --endpoint URL --model NAME --bank {}"
-    if result.agents is not None:
+    if agents is not None:
         how = (
             "The bank has no texts of the tasks: run them in your own harness, and report the "
             "answers in manual sessions on bank {}"
@@ -140,58 +129,7 @@ def install(
     err.say(how.format(name))
 
 
-class _Examples(Model):
-    number: int
-    wanted: int
-    origin: str
-    why: str | None = None
-
-
-class _File(Model):
-    name: str
-    sha256: str
-    checked_by: str
-
-
-class _Result(Model):
-    bank_id: str
-    bank_version_id: str
-    bank_version: int
-    parameters_hash: str
-    active: int = at("items", "active")
-    quarantined: int = at("items", "quarantined")
-    calibration_id: str | None
-    rows: int
-    agents: int | None
-    split: str | None
-    order: str | None
-    licence: str
-    parameters_licence: str | None
-    few_shot: _Examples | None
-    files: dict[str, _File]
-    join_explanation: str | None = at("join_check", "explanation", default=None)
-    n_left_out: int
-    was_there: bool
-
-
-class Progress(Model):
-    """Progress of an installation."""
-
-    phase: str | None = None
-    file: str | None = None
-    bytes: int | None = None
-    of_bytes: int | None = None
-
-
-class _Installation(Model):
-    status: str
-    progress: Progress
-    result: _Result | None
-    failure: Failure | None
-    finished_at: str | None
-
-
-Installed = tuple[_Result, list[FlaggedItem]]
+Installed = tuple[JsonObject, list[FlaggedItem]]
 
 
 async def _installed_here(name: str, folder: Path | None) -> Installed:
@@ -200,11 +138,9 @@ async def _installed_here(name: str, folder: Path | None) -> Installed:
 
     async with in_process() as (client, services):
         shown = _Progress()
-        _, result = await services.catalog.install_now(
-            name, lambda told: shown.tell(Progress.model_validate(told)), folder
-        )
+        _, result = await services.catalog.install_now(name, shown.tell, folder)
         told = InstallationResult.of(dict(result)).model_dump(mode="json")
-        return await _with_quarantine(client, _Result.model_validate(told))
+        return await _with_quarantine(client, told)
 
 
 async def _installed_there(name: str, named: Target) -> Installed:
@@ -213,48 +149,46 @@ async def _installed_there(name: str, named: Target) -> Installed:
         begun = await client.request("POST", f"/v1/catalog/{name}:install", json={})
         path = path_of("installations", str(begun["id"]))
         while True:
-            found = _Installation.model_validate(await client.request("GET", path))
-            if found.progress.phase is not None:
-                progress.tell(found.progress)
-            if found.finished_at is not None:
+            found = await client.request("GET", path)
+            progress.tell(found["progress"])
+            if found["finished_at"] is not None:
                 break
             await asyncio.sleep(_POLL_S)
-        if (made := found.result) is None:
-            failure = found.failure and found.failure.detail
-            raise DownloadError(failure or f"The installation was {found.status}.")
-        return await _with_quarantine(client, made)
+        if found["result"] is None:
+            raise DownloadError(failure_of(found) or f"The installation was {found['status']}.")
+        return await _with_quarantine(client, found["result"])
 
 
-async def _with_quarantine(client: AsyncSextant, made: _Result) -> Installed:
-    path = f"/v1/banks/{made.bank_id}/versions/{made.bank_version_id}/items"
+async def _with_quarantine(client: AsyncSextant, made: JsonObject) -> Installed:
+    path = f"/v1/banks/{made['bank_id']}/versions/{made['bank_version_id']}/items"
     page = await client.request("GET", f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
     return made, read_all(FlaggedItem, page["data"])
 
 
-def _examples(examples: _Examples | None) -> str:
+def _examples(examples: JsonObject | None) -> str:
     if examples is None:
         return "none"
     origin = {
         "training_file": "rows of the training file",
         "rows_without_parameters": "rows of the split without parameters, which are not items",
         "none": "none",
-    }[examples.origin]
-    number, wanted = examples.number, examples.wanted
+    }[examples["origin"]]
+    number, wanted = examples["number"], examples["wanted"]
     of = f" of {wanted} wanted" if number < wanted else ""
-    count = "" if examples.origin == "none" else f"{number} examples{of}: "
-    why = f" ({examples.why})" if examples.why else ""
+    count = "" if examples["origin"] == "none" else f"{number} examples{of}: "
+    why = f" ({examples['why']})" if examples.get("why") else ""
     return f"{count}{origin}{why}"
 
 
-def _checked(group: str, file: _File) -> str:
-    match file.checked_by:
+def _checked(group: str, file: JsonObject) -> str:
+    match file["checked_by"]:
         case "nothing":
             done = "" if group == "few_shot" else "; only its rows were counted"
             return f"NOT CHECKED: the entry has no hash of it{done}"
         case "hub":
             return "checked by the hash that the hub gives; the entry has none"
         case "content":
-            return f"no hash is known; each answer was looked at; sha256 {file.sha256}"
+            return f"no hash is known; each answer was looked at; sha256 {file['sha256']}"
         case by:
             return f"checked by {by}"
 
@@ -265,13 +199,13 @@ class _Progress:
     def __init__(self) -> None:
         self._told: set[object] = set()
 
-    def tell(self, progress: Progress) -> None:
-        phase, file, done = progress.phase, progress.file, progress.bytes or 0
-        if phase == "fetching" and file is None:
+    def tell(self, progress: JsonObject) -> None:
+        phase, file, done = progress.get("phase"), progress.get("file"), progress.get("bytes") or 0
+        if phase is None or (phase == "fetching" and file is None):
             return
-        what, quarter = str(phase), None
+        what, quarter = phase, None
         if file is not None:
-            whole = progress.of_bytes
+            whole = progress.get("of_bytes")
             quarter = 4 * done // whole if whole else None
             what = f"{phase} {file}: {done / 1e6:.1f} MB"
             what += f" of {whole / 1e6:.1f}" if whole else ""

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.bank import UNREAD
-from app.cli.servers.connection import path_of, reached, run_until_signal
+from app.cli.bank import UNREAD, require_whole_files
+from app.cli.servers.connection import FAILED, path_of, reached, run_until_signal
 from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.terminal import options, replies
+from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.fields import Fields, option, reading
-from app.cli.terminal.replies import Version, at
+from app.cli.terminal.replies import Calibration, Version, failure_of
 from app.cli.terminal.watch import Phases, follow
 from app.errors import CalibrationError
 from app.printable import percent
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
 
 if TYPE_CHECKING:
     from app.exchange.results.recorded import SourceFile
@@ -90,7 +89,8 @@ def from_results(
 
     Choices that the files leave open are printed, each with the option that
     changes it. The same command with more results continues from there and makes
-    the next version. Exit code 1: there is no version; the output says why.
+    the next version. Exit code 1: there is no version, or a file has rows that
+    cannot be read; the output says which.
     """
     body["name"] = name
     found = _files(paths)
@@ -98,15 +98,11 @@ def from_results(
     make = _here(found, body) if named is None else _there(named, found, body)
     begun, calibration, version = run_until_signal(make)
     if also_json({**begun, "calibration": calibration, "version": version}):
-        _show(
-            name,
-            _Begun.model_validate(begun),
-            None if calibration is None else _Calibration.model_validate(calibration),
-            None if version is None else Version.model_validate(version),
-        )
+        _show(name, begun, calibration, version)
     wants_version = body.get("publish", True) and "questions_only" not in body
     if version is None and (wants_version or begun["stopped"] is None):
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
+    require_whole_files(begun["skipped"])
 
 
 def _files(paths: Sequence[str]) -> "list[SourceFile]":
@@ -121,54 +117,6 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
 
 #: Three API documents: the import that began, its calibration, and the bank version.
 Made = tuple[JsonObject, JsonObject | None, JsonObject | None]
-
-
-class _Choice(Model):
-    what: str
-    detail: str
-    option: str | None
-
-
-class _LeftOut(Model):
-    reason: str
-    count: int
-    keys: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-
-
-class _Begun(Model):
-    """What was read, and the calibration that began."""
-
-    questions: int
-    known_questions: int
-    models: int
-    incomplete_models: int
-    n_files: int
-    source: str = at("asked", "source")
-    mode: str | None = at("asked", "mode", default=None)
-    normalise: str | None = at("asked", "normalise", default=None)
-    scorer: str = at("marking", "scorer")
-    n_differing: int = at("marking", "n_differing")
-    differing: list[str] = at("marking", "differing")
-    agreement: str | None = at("marking", "agreement", "words", default=None)
-    agreement_right: float | None = at("marking", "agreement", "right", default=None)
-    agreement_wrong: float | None = at("marking", "agreement", "wrong", default=None)
-    choices: list[_Choice]
-    left_out: list[_LeftOut]
-    skipped: list[_LeftOut]
-    calibration_id: str | None = at("calibration", "id", default=None)
-    known_version: str | None = at("calibration", "bank_version_id", default=None)
-    stopped: str | None
-
-
-class _CardRow(Model):
-    items_mean: float
-    theta_mae: float
-    coverage95: float
-
-
-class _Calibration(replies.Calibration):
-    card: tuple[_CardRow, ...] = at("result", "report_card", "rows", default=())
 
 
 async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
@@ -198,78 +146,78 @@ async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> 
 
 async def _ended(client: AsyncSextant, begun: JsonObject) -> Made:
     """Wait for the calibration that began, if any."""
-    calibration = _tell(begun).calibration_id
-    if calibration is None:
+    for line in _lines(begun):
+        err.say(line)
+    if begun["calibration"] is None:
         return begun, None, None
-    document = await follow(client, path_of("calibrations", calibration), Phases().take)
-    found = _Calibration.model_validate(document)
-    if found.status != "completed":
-        reason = found.failure.detail if found.failure else "It was cancelled."
+    path = path_of("calibrations", begun["calibration"]["id"])
+    ended = await follow(client, path, Phases().take)
+    if ended["status"] != "completed":
+        reason = failure_of(ended) or "It was cancelled."
         raise CalibrationError(f"{reason} The questions and answers are kept.")
-    if found.bank_version_id is None:
-        return begun, document, None
-    path = f"/v1/banks/{found.bank_id}/versions/{found.bank_version_id}"
-    return begun, document, await client.request("GET", path)
+    if ended["bank_version_id"] is None:
+        return begun, ended, None
+    path = f"/v1/banks/{ended['bank_id']}/versions/{ended['bank_version_id']}"
+    return begun, ended, await client.request("GET", path)
 
 
-def _tell(document: JsonObject) -> _Begun:
+def _lines(begun: JsonObject) -> list[str]:
     """What was read, before the calibration takes its time."""
-    begun = _Begun.model_validate(document)
-    known = f", {begun.known_questions:,} known" if begun.known_questions else ""
+    asked, marking, incomplete = begun["asked"], begun["marking"], begun["incomplete_models"]
+    known = f", {begun['known_questions']:,} known" if begun["known_questions"] else ""
     lines = [
-        f"{begun.questions:,} questions{known}, {begun.models:,} models, {begun.n_files:,} files",
-        f"asked: {begun.source}",
+        f"{begun['questions']:,} questions{known}, {begun['models']:,} models, "
+        f"{begun['n_files']:,} files",
+        f"asked: {asked['source']}",
     ]
-    if begun.agreement is not None:
-        lines.append(f"scorer: {begun.scorer} reproduces the recorded scores of {begun.agreement}")
-        if begun.n_differing:
-            shown = ", ".join(begun.differing[:_LISTED])
+    if (agreement := marking.get("agreement")) is not None:
+        reproduces = f"{marking['scorer']} reproduces the recorded scores of {agreement['words']}"
+        lines.append(f"scorer: {reproduces}")
+        if marking["n_differing"]:
+            shown = ", ".join(marking["differing"][:_LISTED])
             lines.append(
-                f"scored differently: {begun.n_differing} of these answers ({shown}); the "
+                f"scored differently: {marking['n_differing']} of these answers ({shown}); the "
                 "calibration uses their recorded scores"
             )
-        shares = {"right": begun.agreement_right, "wrong": begun.agreement_wrong}
         lines += [
             f"not known: how it scores {name} answers, because none were tried"
-            for name, share in shares.items()
-            if share is None
+            for name in ("right", "wrong")
+            if agreement[name] is None
         ]
-    elif begun.mode == "loglikelihood" and begun.normalise is not None:
+    elif asked.get("mode") == "loglikelihood" and asked.get("normalise") is not None:
         from app.exchange.results.questions import NORMALISATIONS  # loads numpy: import it late
 
-        lines.append(f"scored by the likeliest option, {NORMALISATIONS[begun.normalise]}")
+        lines.append(f"scored by the likeliest option, {NORMALISATIONS[asked['normalise']]}")
     else:
-        lines.append(f"scored by {begun.scorer}, which was not tried on recorded answers")
-    for choice in begun.choices:
-        option = "" if choice.option is None else f" Otherwise: {choice.option}."
-        lines.append(f"chosen: {choice.detail}{option}")
-    if begun.incomplete_models:
-        n = begun.incomplete_models
-        who = "1 model has" if n == 1 else f"{n:,} models have"
+        lines.append(f"scored by {marking['scorer']}, which was not tried on recorded answers")
+    for choice in begun["choices"]:
+        option = "" if choice["option"] is None else f" Otherwise: {choice['option']}."
+        lines.append(f"chosen: {choice['detail']}{option}")
+    if incomplete:
+        who = "1 model has" if incomplete == 1 else f"{incomplete:,} models have"
         lines.append(f"{who} not answered every question")
-    for left in begun.left_out:
-        shown = ", ".join(left.keys[:_LISTED])
-        lines.append(f"{left.count:,} questions left out, {left.reason}: {shown}")
+    for left in begun["left_out"]:
+        shown = ", ".join(left["keys"][:_LISTED])
+        lines.append(f"{left['count']:,} questions left out, {left['reason']}: {shown}")
     lines += [
-        f"{skipped.count:,} left out ({skipped.reason}), first {''.join(skipped.places[:1])}"
-        for skipped in begun.skipped
-        if skipped.reason != "other_filter"
+        f"{one['count']:,} left out ({one['reason']}), first {''.join(one['places'][:1])}"
+        for one in begun["skipped"]
+        if one["reason"] != "other_filter"
     ]
-    if begun.known_version is not None:
+    if begun["calibration"] and begun["calibration"]["bank_version_id"] is not None:
         lines.append("nothing new: the latest version holds these results")
-    for line in lines:
-        err.say(line)
-    return begun
+    return lines
 
 
 def _show(
-    name: str, begun: _Begun, calibration: _Calibration | None, version: Version | None
+    name: str, begun: JsonObject, calibrated: JsonObject | None, made: JsonObject | None
 ) -> None:
-    if calibration is None or version is None:
-        failure = None if calibration is None else calibration.publication_failure
-        detail = failure.detail if failure else begun.stopped
-        out.say(f"No version: {detail}" if begun.models else str(detail))
+    if calibrated is None or made is None:
+        failure = calibrated and calibrated["publication_failure"]
+        detail = failure["detail"] if failure else begun["stopped"]
+        out.say(f"No version: {detail}" if begun["models"] else str(detail))
         return
+    calibration, version = Calibration.model_validate(calibrated), Version.model_validate(made)
     examinees = calibration.kept_examinees or 0
     lines = [
         f"{name} version {version.number}: {version.active:,} questions to ask, "
@@ -281,17 +229,17 @@ def _show(
         lines.append(f"  Questions that {kind}: {why}")
     if calibration.fit is not None:
         lines.append(f"  Fit of the curves: {calibration.fit}")
-    if calibration.card:
-        row = calibration.card[0]
+    if (card := calibrated["result"].get("report_card")) and card["rows"]:
+        row = card["rows"][0]
         lines.append(
-            f"  Cross-validation: {row.items_mean:.0f} questions, error {row.theta_mae:.2f} "
-            f"of theta, coverage {percent(row.coverage95)} (target 95 %)"
+            f"  Cross-validation: {row['items_mean']:.0f} questions, error "
+            f"{row['theta_mae']:.2f} of theta, coverage {percent(row['coverage95'])} (target 95 %)"
         )
     else:
         lines += [f"  {warning}" for warning in calibration.warnings]
     for line in lines:
         out.say(line)
-    texts = {choice.what for choice in begun.choices} & {"chat_template", "prompt_form"}
+    texts = {choice["what"] for choice in begun["choices"]} & {"chat_template", "prompt_form"}
     kind = " --kind openai_completions" if texts else ""
     err.print(
         f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}{kind}",

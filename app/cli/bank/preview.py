@@ -4,15 +4,12 @@ import json as json_text
 from typing import Annotated, Any
 
 import typer
-from pydantic import JsonValue
 
 from app.cli.servers.connection import connected, path_of, run_to_the_end
 from app.cli.servers.options import also_json, on_server
 from app.cli.terminal.console import JsonObject, out
 from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
 from app.cli.terminal.fields import below
-from app.cli.terminal.replies import at
-from sextant_client.models import Model
 
 
 @on_server(
@@ -56,68 +53,33 @@ def preview(
 
     found = run_to_the_end(ask)
     if also_json(found):
-        _show(_Preview.model_validate(found))
+        _show(found)
 
 
-class _Request(Model):
-    url: str
-    body: dict[str, JsonValue]
-
-
-class _Option(Model):
-    option: str
-    logprob: float
-    bytes: int
-
-
-class _Answer(Model):
-    reasoning: str | None
-    answer: str | None
-    options: tuple[_Option, ...] = at("method", "options", default=())
-    outcome: str
-    reason: str | None
-    score: float | None
-    extracted: str | None
-    extractor: str | None
-    tokens_in: int | None
-    tokens_out: int | None
-    attempts: int | None
-
-
-class _Preview(Model):
-    item_id: str
-    mode: str
-    shots: int
-    scorer: str
-    requests: list[_Request]
-    answer: _Answer | None
-    target: list[str]
-
-
-def _show(found: _Preview) -> None:
-    shots, answer = f", {found.shots} examples" if found.shots else "", found.answer
-    _line("item", f"{found.item_id} ({found.mode}{shots}, scored by {found.scorer})")
-    for request in found.requests:
-        _line("sent to" if answer else "would go to", request.url)
-        _text(json_text.dumps(request.body, ensure_ascii=False, indent=2))
+def _show(found: JsonObject) -> None:
+    shots, answer = f", {found['shots']} examples" if found["shots"] else "", found["answer"]
+    _line("item", f"{found['item_id']} ({found['mode']}{shots}, scored by {found['scorer']})")
+    for request in found["requests"]:
+        _line("sent to" if answer else "would go to", request["url"])
+        _text(json_text.dumps(request["body"], ensure_ascii=False, indent=2))
     if answer is None:
         return
-    if answer.reasoning:
+    if answer["reasoning"]:
         _line("reasoning", "")
-        _text(answer.reasoning)
-    _line("answer", "" if answer.answer else "(none)")
-    _text(answer.answer or "")
-    for option in answer.options:
-        per_byte = option.logprob / option.bytes
-        _text(f"{option.option}  {option.logprob:.4f}  ({per_byte:.4f} a byte)")
-    _line("expected", " or ".join(found.target))
-    _line("outcome", answer.outcome + (f": {answer.reason}" if answer.reason else ""))
-    if answer.score is not None:
-        read = f" (read: {answer.extracted}, by {answer.extractor})"
-        _line("score", f"{answer.score:g}{read if answer.extracted else ''}")
-    if answer.tokens_in is not None and answer.tokens_out is not None:
-        calls = f"{answer.attempts} calls"
-        _line("tokens", f"{answer.tokens_in} in, {answer.tokens_out} out, {calls}")
+        _text(answer["reasoning"])
+    _line("answer", "" if answer["answer"] else "(none)")
+    _text(answer["answer"] or "")
+    for option in (answer.get("method") or {}).get("options", ()):
+        per_byte = option["logprob"] / option["bytes"]
+        _text(f"{option['option']}  {option['logprob']:.4f}  ({per_byte:.4f} a byte)")
+    _line("expected", " or ".join(found["target"]))
+    _line("outcome", answer["outcome"] + (f": {answer['reason']}" if answer["reason"] else ""))
+    if answer["score"] is not None:
+        read = f" (read: {answer['extracted']}, by {answer['extractor']})"
+        _line("score", f"{answer['score']:g}{read if answer['extracted'] else ''}")
+    if answer["tokens_in"] is not None and answer["tokens_out"] is not None:
+        calls = f"{answer['attempts']} calls"
+        _line("tokens", f"{answer['tokens_in']} in, {answer['tokens_out']} out, {calls}")
 
 
 def _line(label: str, value: str) -> None:

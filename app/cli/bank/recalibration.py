@@ -15,7 +15,6 @@ from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
 from app.records.banks import Provisional, provisional_words
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
 
 #: Items that are printed, and the most that `--json` lists.
 _SHOWN, _MOST = 20, 100_000
@@ -25,34 +24,6 @@ Responses = Annotated[
     str,
     typer.Option(help="Name or id of the set of the new answers; see `response-sets collect`."),
 ]
-
-
-class _DriftedItem(Model):
-    key: str
-    answers: int
-    old_b: float | None
-    new_b: float | None
-    z: float | None
-    easier: float | None
-    drifted: bool
-    possibly_leaked: bool
-
-    @property
-    def mark(self) -> str:
-        if not self.drifted:
-            return ""
-        return "easier: leaked?" if self.possibly_leaked else "harder"
-
-
-class _Drift(Model):
-    verdict: str
-    data: list[_DriftedItem]
-
-
-class _Join(Model):
-    verdict: str
-    explanation: str
-    rank_correlation: float | None
 
 
 class _Calibration(Calibration):
@@ -79,20 +50,25 @@ def drift(
     look = request("GET", path)
     if not also_json(look):
         return
-    found = _Drift.model_validate(look)
-    out.say(found.verdict)
+    out.say(look["verdict"])
     show_list(
-        [item for item in found.data[:_SHOWN] if item.z is not None],
+        [item for item in look["data"][:_SHOWN] if item["z"] is not None],
         {
             "item": "key",
             "answers": "answers",
-            "old b": lambda one: number(one.old_b),
-            "new b": lambda one: number(one.new_b),
-            "z": lambda one: number(one.z, "+z.1f"),
-            "right": lambda one: number(one.easier, "+z.0%"),
-            "": "mark",
+            "old b": lambda one: number(one["old_b"]),
+            "new b": lambda one: number(one["new_b"]),
+            "z": lambda one: number(one["z"], "+z.1f"),
+            "right": lambda one: number(one["easier"], "+z.0%"),
+            "": _mark,
         },
     )
+
+
+def _mark(item: JsonObject) -> str:
+    if not item["drifted"]:
+        return ""
+    return "easier: leaked?" if item["possibly_leaked"] else "harder"
 
 
 @on_server(json=SAME)
@@ -115,14 +91,11 @@ def check_join(
     """
     query = {} if responses is None else {"response_set": responses}
     found = request("GET", _of_version(name, version, "join", **query))
-    look = _Join.model_validate(found)
     if also_json(found):
-        out.say(look.explanation)
-        if look.rank_correlation is not None:
-            out.print(
-                f"rank correlation of right answers with difficulty: {look.rank_correlation:+z.2f}"
-            )
-    if look.verdict in ("broken", "doubtful"):
+        out.say(found["explanation"])
+        if (rank := found["rank_correlation"]) is not None:
+            out.print(f"rank correlation of right answers with difficulty: {rank:+z.2f}")
+    if found["verdict"] in ("broken", "doubtful"):
         raise typer.Exit(1)
 
 

@@ -5,18 +5,15 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from itertools import chain
-
-from pydantic import ConfigDict, Field, JsonValue
+from typing import Any
 
 from app.cli.terminal.console import JsonObject, err
-from app.cli.terminal.replies import at
 from app.errors import FileFormatError
 from app.exchange.files import PACKED
 from app.exchange.json_text import json_lines
 from app.exchange.response_files import COMPANIONS, ResponseFormat, sources_of
 from app.exchange.results.recorded import LeftOut, Source, SourceFile, open_text
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
 
 #: Packed bytes of a part. Base64 adds a third, and a request may have 16 MB.
 _PART = 11 * 2**20
@@ -24,33 +21,6 @@ _PART = 11 * 2**20
 _PIECE = 24 * 2**20
 
 Sent = dict[str, str]
-
-
-class _LeftOut(Model):
-    """Questions, or answers, that were left out for one reason; all that is told of them."""
-
-    model_config = ConfigDict(extra="allow")
-
-    reason: str
-    count: int
-    keys: list[str] = Field(default_factory=list)
-
-
-class _Reply(Model):
-    """What the server read of a part."""
-
-    questions: int
-    known_questions: int
-    n_files: int
-    incomplete_models: int
-    files: list[JsonValue]
-    choices: list[dict[str, JsonValue]]
-    left_out: list[_LeftOut]
-    skipped: list[_LeftOut]
-    marking: dict[str, JsonValue]
-    mode: str | None = at("asked", "mode", default=None)
-    scorer: str = at("marking", "scorer")
-    params: dict[str, JsonValue] = at("marking", "params")
 
 
 async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObject) -> JsonObject:
@@ -62,7 +32,7 @@ async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObje
         FileFormatError: No file holds answers, or a file exceeds a request and cannot be cut.
         sextant_client.SextantError: The server refuses a part.
     """
-    replies: list[_Reply] = []
+    replies: list[JsonObject] = []
     settled = dict(body)
     parts = _parts(files)
     part: list[Sent] | None = next(parts)
@@ -73,13 +43,13 @@ async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObje
         told = await client.request(
             "POST", "/v1/banks:from-results", json={**wanted, "files": part}
         )
-        reply = _Reply.model_validate(told)
-        replies.append(reply)
+        replies.append(told)
         if following is not None:
             err.print(f"sent: part {len(replies)}, {len(part)} files")
-        if "default_scorer" not in settled and reply.mode != "loglikelihood":
+        if "default_scorer" not in settled and told["asked"].get("mode") != "loglikelihood":
             # One scorer scores all answers: the one found for the first part holds for the others.
-            settled["default_scorer"] = {"name": reply.scorer, "params": reply.params}
+            marking = told["marking"]
+            settled["default_scorer"] = {"name": marking["scorer"], "params": marking["params"]}
         part = following
     return told if len(replies) == 1 else {**told, **_whole(replies)}
 
@@ -182,27 +152,29 @@ def _sent(name: str, content: bytes) -> Sent:
     return {"name": name, "content_base64": b64encode(_packed(content)).decode()}
 
 
-def _whole(replies: Sequence[_Reply]) -> JsonObject:
+def _whole(replies: Sequence[JsonObject]) -> JsonObject:
     """What was read of all parts."""
-    every, first = chain.from_iterable, replies[0]
-    left: dict[str, _LeftOut] = {}
-    for each in every(reply.left_out for reply in replies):
-        known = left.get(each.reason, each)
-        keys = list(dict.fromkeys([*known.keys, *each.keys]))
-        count = max(known.count, each.count, len(keys))
-        left[each.reason] = known.model_copy(update={"keys": keys, "count": count})
-    skipped: dict[str, _LeftOut] = {}
-    for each in every(reply.skipped for reply in replies):
-        before = skipped[each.reason].count if each.reason in skipped else 0
-        skipped[each.reason] = each.model_copy(update={"count": before + each.count})
-    choices = {str(one["detail"]): one for one in every(reply.choices for reply in replies)}
+
+    def all_of(what: str) -> list[Any]:
+        return [one for reply in replies for one in reply[what]]
+
+    left: dict[str, JsonObject] = {}
+    for each in all_of("left_out"):
+        known = left.get(each["reason"], each)
+        keys = list(dict.fromkeys([*known["keys"], *each["keys"]]))
+        count = max(known["count"], each["count"], len(keys))
+        left[each["reason"]] = {**known, "keys": keys, "count": count}
+    skipped: dict[str, JsonObject] = {}
+    for each in all_of("skipped"):
+        before = skipped[each["reason"]]["count"] if each["reason"] in skipped else 0
+        skipped[each["reason"]] = {**each, "count": before + each["count"]}
     summed = ("questions", "n_files", "incomplete_models")
     return {
-        **{name: sum(getattr(reply, name) for reply in replies) for name in summed},
-        "known_questions": first.known_questions,
-        "files": [*every(reply.files for reply in replies)],
-        "marking": first.marking,
-        "choices": [*choices.values()],
-        "left_out": [one.model_dump(exclude_unset=True) for one in left.values()],
-        "skipped": [one.model_dump(exclude_unset=True) for one in skipped.values()],
+        **{name: sum(reply[name] for reply in replies) for name in summed},
+        "known_questions": replies[0]["known_questions"],
+        "files": all_of("files"),
+        "marking": replies[0]["marking"],
+        "choices": [*{one["detail"]: one for one in all_of("choices")}.values()],
+        "left_out": [*left.values()],
+        "skipped": [*skipped.values()],
     }

@@ -7,10 +7,8 @@ import typer
 
 from app.cli.terminal.console import fail_clearly, out
 from app.settings import Settings
-from app.storage import backups
-from app.storage.embedded import database_url
-from app.storage.migrate import upgrade
-from app.storage.secrets import SecretBox
+
+# The database is imported late: `--help` need not wait for it.
 
 
 @fail_clearly
@@ -23,6 +21,9 @@ def command(
     SEXTANT_SECRET_KEY, or the file secret.key of the data directory, in another
     place.
     """
+    from app.storage import backups
+    from app.storage.embedded import database_url
+
     with database_url(Settings()) as url:
         manifest, size = backups.back_up(url, file)
     out.say(f"Backed up to {file}: {size:,} bytes, tables of revision {manifest.revision}.")
@@ -45,6 +46,10 @@ def restore(
 
     Nothing else may use the database. A backup of an older version is migrated.
     """
+    from app.storage import backups
+    from app.storage.embedded import database_url
+    from app.storage.secrets import SecretBox
+
     settings = Settings()
     with database_url(settings) as url:
         manifest = backups.restore(
@@ -59,6 +64,9 @@ def migrate() -> None:
 
     Uses DATABASE_URL, or the embedded Postgres. `sextant serve` does the same when it starts.
     """
+    from app.storage.embedded import database_url
+    from app.storage.migrate import upgrade
+
     with database_url(Settings()) as url:
         revision = upgrade(url)
     out.print(f"The database is at revision {revision}.")

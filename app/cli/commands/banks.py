@@ -19,10 +19,8 @@ from app.cli.terminal.options import (
     given,
     unparsed_option,
 )
-from app.cli.terminal.replies import Flag
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
 
 #: Lint findings that an import prints; `sextant banks lint` lists them all.
 _SHOWN = 10
@@ -171,65 +169,38 @@ app.command("drift")(recalibration.drift)
 app.command("recalibrate")(recalibration.recalibrate)
 
 
-class _Skipped(Model):
-    reason: str
-    count: int
-
-
-class _Tally(Model):
-    rows_read: int
-    accepted: int
-    skipped: list[_Skipped]
-
-
-class _Renamed(Model):
-    parameter: str
-    item: str
-
-
-class _Imported(Model):
-    dry_run: bool
-    items: _Tally
-    parameters: _Tally
-    renamed: list[_Renamed]
-    findings: list[Flag]
-    n_findings: int
-    version: bank_views.Version | None
-    guessed: str | None = None
-
-
-def _show_report(document: JsonObject) -> None:
-    report = _Imported.model_validate(document)
-    if report.dry_run:
+def _show_report(report: JsonObject) -> None:
+    if report["dry_run"]:
         err.print("Dry run: nothing was stored.")
-    _show_tally("items", report.items)
-    _show_tally("parameters", report.parameters)
-    if renamed := report.renamed:
-        pairs = ", ".join(f"{pair.parameter} = {pair.item}" for pair in renamed[:_SHOWN])
+    items, parameters = report["items"], report["parameters"]
+    _show_tally("items", items)
+    _show_tally("parameters", parameters)
+    if renamed := report["renamed"]:
+        pairs = ", ".join(f"{pair['parameter']} = {pair['item']}" for pair in renamed[:_SHOWN])
         more = ", ..." if len(renamed) > _SHOWN else ""
         out.say(f"{len(renamed)} parameter names matched as R spells them: {pairs}{more}")
     # Errors, which quarantine items, come first; equal findings of several items become one.
-    ordered = sorted(report.findings, key=lambda one: one.severity != "error")
-    lines = Counter(f"{found.severity}: {found.code}: {found.message}" for found in ordered)
+    ordered = sorted(report["findings"], key=lambda one: one["severity"] != "error")
+    lines = Counter(f"{one['severity']}: {one['code']}: {one['message']}" for one in ordered)
     for line, times in list(lines.items())[:_SHOWN]:
         out.say(f"{line} ({times} times)" if times > 1 else line)
-    left = report.n_findings - sum(list(lines.values())[:_SHOWN])
+    left = report["n_findings"] - sum(list(lines.values())[:_SHOWN])
     if left > 0:
         out.print(f"... and {left} more findings: sextant banks lint lists all")
-    if report.version is not None:
-        if report.guessed is not None:
-            out.say(report.guessed)
-        if not report.items.accepted and not report.parameters.accepted:
+    if report["version"] is not None:
+        if (guessed := report.get("guessed")) is not None:
+            out.say(guessed)
+        if not items["accepted"] and not parameters["accepted"]:
             out.print("nothing new: the latest version says all of this")
-        bank_views.show_version(report.version)
-    elif report.items.rows_read:
+        bank_views.show_version(bank_views.Version.model_validate(report["version"]))
+    elif items["rows_read"]:
         err.say(
             "No parameters were imported, so there is no new version; --provisional guesses them."
         )
 
 
-def _show_tally(what: str, tally: _Tally) -> None:
-    if not tally.rows_read:
+def _show_tally(what: str, tally: JsonObject) -> None:
+    if not tally["rows_read"]:
         return
-    reasons = "".join(f", {one.count} skipped ({one.reason})" for one in tally.skipped)
-    out.say(f"{what}: {tally.rows_read} read, {tally.accepted} accepted{reasons}")
+    reasons = "".join(f", {one['count']} skipped ({one['reason']})" for one in tally["skipped"])
+    out.say(f"{what}: {tally['rows_read']} read, {tally['accepted']} accepted{reasons}")

@@ -138,7 +138,6 @@ def list_calibrations(
 ) -> None:
     """List calibrations, the newest first."""
     tell_list(
-        Calibration,
         listed("/v1/calibrations", limit),
         {
             "id": "id",
@@ -149,6 +148,7 @@ def list_calibrations(
             "published": "bank_version_id",
             "began": lambda one: when(one.created_at),
         },
+        Calibration,
     )
 
 

@@ -8,16 +8,16 @@ import typer
 
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import interval, number, out
-from app.cli.terminal.replies import Asked, at, read_all
+from app.cli.terminal.console import JsonObject, interval, number, out
+from app.cli.terminal.replies import Asked, at
 from app.printable import percent
 from app.reports.figures import dollars, took
 from app.reports.formats import count, short_digests
 from app.reports.namesakes import namesakes
 from sextant_client import models
-from sextant_client.models import Model
 
 _VERDICTS = {"above": "the first is better", "below": "the second is better"}
+_BOTH = ("first", "second")
 #: Questions that are listed; the page of a comparison lists them all.
 _NAMED = 10
 _NAMES = {
@@ -52,9 +52,8 @@ def command(
     found = request("POST", "/v1/comparisons", {"confidence": confidence, **what})
     if not also_json(found):
         return
-    comparison = _Comparison.model_validate(found)
-    _show(_distinguished(comparison, sessions) if sessions else comparison)
-    for name, one in zip(("first", "second"), sessions, strict=False):
+    _show(found, _labels(found, sessions))
+    for name, one in zip(_BOTH, sessions, strict=False):
         if one.trust is not None and one.trust.level != "good":
             out.say(f"Trust, {name}: {one.trust.level}. {one.trust.reason}")
     if responses is None:
@@ -66,14 +65,9 @@ class _Session(Asked):
     trust: models.Trust | None = at("headline", "trust", default=None)
 
 
-class _Item(Model):
-    item_id: str
-    score: float | None
-
-
 def _scores(session: str) -> dict[str, float | None]:
     report = request("GET", path_of("sessions", session, "report"))
-    return {one.item_id: one.score for one in read_all(_Item, report["items"])}
+    return {one["item_id"]: one["score"] for one in report["items"]}
 
 
 def _show_changes(first: dict[str, float | None], second: dict[str, float | None]) -> None:
@@ -83,7 +77,7 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
         for name, score in first.items()
         if score is not None and (other := second.get(name)) is not None
     }
-    for which, sign in (("first", 1), ("second", -1)):
+    for which, sign in zip(_BOTH, (1, -1), strict=True):
         better = [name for name, gain in gains.items() if sign * gain > 0]
         if better:
             more = ", ..." if len(better) > _NAMED else ""
@@ -91,64 +85,46 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
             out.say(f"the {which} is better on {len(better)}: {named}{more}")
 
 
-class _Side(Model):
-    label: str
-    unasked: int | None
-    caution: str | None = at("extrapolation", "caution", default=None)
-    usd_per_item: float | None
-    p50: float | None = at("latency_ms", "p50", default=None)
-    p95: float | None = at("latency_ms", "p95", default=None)
-
-
-class _Comparison(models.Comparison):
-    first: _Side
-    second: _Side
-    scale: str | None
-
-
-def _distinguished(found: _Comparison, sessions: Sequence[_Session]) -> _Comparison:
-    """The comparison with labels that distinguish sessions of one name."""
+def _labels(found: JsonObject, sessions: Sequence[_Session]) -> tuple[str, str]:
+    """Names of both sides, with what distinguishes sessions of one name."""
     apart = namesakes({one.id: replace(one.called, ended=one.id) for one in sessions})
-    first, second = (
-        side.model_copy(update={"label": f"{side.label} ({', '.join(apart[one.id])})"})
-        if one.id in apart
-        else side
-        for side, one in zip((found.first, found.second), sessions, strict=True)
-    )
-    return found.model_copy(update={"first": first, "second": second})
+
+    def label(side: JsonObject) -> str:
+        own = apart.get(side["id"])
+        return f"{side['label']} ({', '.join(own)})" if own else str(side["label"])
+
+    return label(found["first"]), label(found["second"])
 
 
-def _took(side: _Side) -> str:
+def _took(side: JsonObject) -> str:
     """Cost and time of a question in a session, where they are known."""
-    told = [] if side.usd_per_item is None else [f"{dollars(side.usd_per_item)} a question"]
-    if side.p50 is not None and side.p95 is not None:
-        told.append(f"answers in {took(side.p50)}, 95 % within {took(side.p95)}")
+    usd, latency = side["usd_per_item"], side.get("latency_ms")
+    told = [] if usd is None else [f"{dollars(usd)} a question"]
+    if latency is not None:
+        told.append(f"answers in {took(latency['p50'])}, 95 % within {took(latency['p95'])}")
     return "; ".join(told)
 
 
-def _show(found: _Comparison) -> None:
-    sides = {"first": found.first, "second": found.second}
-    for name, side in sides.items():
-        out.say(f"{name:8}{side.label}")
+def _show(reply: JsonObject, labels: tuple[str, str]) -> None:
+    found, sides = models.Comparison.model_validate(reply), (reply["first"], reply["second"])
+    for name, label in zip(_BOTH, labels, strict=True):
+        out.say(f"{name:8}{label}")
     sure, common = percent(found.confidence), count(found.n_common, "common question")
     if found.reason:
         out.say(found.reason)
-    open_to = [f"for {side.label}" for side in sides.values() if side.unasked != 0]
+    left = [side["unasked"] for side in sides]
+    open_to = [f"for {label}" for label, n in zip(labels, left, strict=True) if n != 0]
     whom = open_to[0] if len(open_to) == 1 else "each"
     for difference, name, pattern, scale, unit in (
         (found.score != found.common and found.score, "in score", "+z.1f", 100, " points"),
         (found.common, f"on {common}", "+z.1f", 100, " points"),
-        (found.theta, f"in ability, scale {found.scale}", "+z.2f", 1, ""),
+        (found.theta, f"in ability, scale {reply['scale']}", "+z.2f", 1, ""),
     ):
         if not difference:
             continue
         more, known = difference.items_to_decide, difference.interval
         wanted = f"{more} more questions {whom}"
-        if (
-            more
-            and whom == "each"
-            and any(more > (side.unasked or more) for side in sides.values())
-        ):
+        if more and whom == "each" and any(more > (n or more) for n in left):
             wanted += ", or as many as are left,"
         verdict = _VERDICTS.get(
             difference.verdict, "undecided" + (f"; {wanted} would tell them apart" if more else "")
@@ -161,11 +137,11 @@ def _show(found: _Comparison) -> None:
         )
     if found.common is None and not found.reason:
         out.say(f"{common}: too few to compare the answers")
-    for name, side in sides.items():
-        if side.caution:
-            out.say(f"Caution, {name}: {side.caution}")
+    for name, side in zip(_BOTH, sides, strict=True):
+        if (place := side.get("extrapolation")) and place["caution"]:
+            out.say(f"Caution, {name}: {place['caution']}")
     if found.caution:
         out.say(f"Caution: {found.caution}")
-    for name, side in sides.items():
+    for name, side in zip(_BOTH, sides, strict=True):
         if told := _took(side):
             out.say(f"{name:8}{told}")

@@ -14,7 +14,6 @@ from rich.table import Table
 from typing_extensions import override
 
 from app.cli.servers.connection import ended_with_us, path_of, run_to_the_end
-from app.cli.servers.server import in_process
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, write_json
 from app.cli.terminal.options import QuietOption, output_option
 from app.cli.terminal.replies import Session
@@ -27,8 +26,6 @@ from app.cli.terminal.watch import (
     report,
     watch,
 )
-from app.demo.bank import REFERENCE_SOURCE
-from app.engine.prediction.sample_size import sample_interval
 from app.errors import SextantError
 from app.printable import percent
 from app.sandbox import programs
@@ -54,6 +51,10 @@ def command(
     ] = None,
 ) -> None:
     """Run one adaptive test of a scripted model, with real API, worker and Postgres."""
+    # Imported late: `--help` need not wait for a server.
+    from app.cli.servers.server import in_process
+    from app.demo.bank import REFERENCE_SOURCE
+
     # At a terminal, people should see the intervals narrow; a pipe should finish soon.
     latency_s = _THINKS_S if err.is_terminal and not quiet else 0.0
 
@@ -192,6 +193,8 @@ class SideBySide:
             figures = Updated.model_validate(data)
             n, mean, told = figures.scored, figures.mean, figures.score
             if side == "random" and mean is not None:
+                from app.engine.prediction.sample_size import sample_interval  # loads numpy
+
                 score = _Score(mean, *sample_interval(mean, n, self._n_items))
                 line = None if n % _EVERY else f"{n} random questions: {score}"
             elif side == "chosen" and told is not None:

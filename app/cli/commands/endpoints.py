@@ -1,6 +1,5 @@
 """`sextant endpoints`: save, list, show, probe and delete endpoints."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -11,26 +10,12 @@ from app.cli.terminal.console import JsonObject, out, show_facts, when
 from app.cli.terminal.examinees import SETTINGS, USUAL_KIND, saved_endpoint
 from app.cli.terminal.fields import below
 from app.cli.terminal.options import LIMITS, EraseOption, YesOption, confirm
-from app.cli.terminal.replies import at
 from app.items import Json
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
 
 app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name or id of a saved endpoint.")]
-
-
-class _Endpoint(Model):
-    id: str
-    name: str | None
-    kind: str
-    model: str
-    base_url: str
-    api_key_set: bool
-    price_in: float | None = at("price", "input_per_1m", default=None)
-    price_out: float | None = at("price", "output_per_1m", default=None)
-    created_at: datetime
 
 
 @on_server(
@@ -56,14 +41,13 @@ def save(
 def list_endpoints() -> None:
     """List saved endpoints."""
     tell_list(
-        _Endpoint,
         listed("/v1/endpoints?order=asc"),
         {
             "name": "name",
             "kind": "kind",
             "model": "model",
             "base URL": "base_url",
-            "key": lambda one: "set" if one.api_key_set else "-",
+            "key": lambda one: "set" if one["api_key_set"] else "-",
             "id": "id",
         },
     )
@@ -75,19 +59,19 @@ def show(name: Name) -> None:
     found = asked(lambda client: saved_endpoint(client, name))
     if not also_json(found):
         return
-    told = _Endpoint.model_validate(found)
+    first, then = found["price"]["input_per_1m"], found["price"]["output_per_1m"]
     show_facts(
-        told.name or told.model,
+        found["name"] or found["model"],
         {
-            "id": told.id,
-            "kind": told.kind,
-            "model": told.model,
-            "base URL": told.base_url,
-            "key": "set" if told.api_key_set else "none",
+            "id": found["id"],
+            "kind": found["kind"],
+            "model": found["model"],
+            "base URL": found["base_url"],
+            "key": "set" if found["api_key_set"] else "none",
             "price": "unknown"
-            if told.price_in is None
-            else f"${told.price_in:g} in, ${told.price_out or 0:g} out per million tokens",
-            "saved": when(told.created_at),
+            if first is None
+            else f"${first:g} in, ${then or 0:g} out per million tokens",
+            "saved": when(found["created_at"]),
         },
     )
 

@@ -1,5 +1,6 @@
 """`sextant gates` and `baselines`: past decisions, and named results that gates compare with."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from app.cli.terminal.options import YesOption, confirm
 from app.cli.terminal.replies import Baseline, Session, read_all
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
+from app.validation import NAME_IN_URL
 from sextant_client import AsyncSextant
 
 app = typer.Typer(no_args_is_help=True)
@@ -24,7 +26,6 @@ def list_gates(
 ) -> None:
     """List gates, the newest first."""
     tell_list(
-        Gate,
         listed("/v1/gates", limit),
         {
             "id": "id",
@@ -33,6 +34,7 @@ def list_gates(
             "session": "session_id",
             "made": lambda one: when(one.created_at),
         },
+        Gate,
     )
 
 
@@ -70,8 +72,10 @@ def set_baseline(
     session: Annotated[str, typer.Argument(help="Id of an ended session.")],
 ) -> None:
     """Name the result of a session, or move an existing name to it."""
-    if "/" in name or ":" in name:
-        raise InvalidInputError(f"NAME: expected a name without / and :, got {name!r}.")
+    if re.match(NAME_IN_URL, name) is None:
+        raise InvalidInputError(
+            f"NAME: expected a name without / and :, without blanks at either end, got {name!r}."
+        )
     found = request("PUT", path_of("baselines", name), {"session_id": session})
     if also_json(found):
         made = Baseline.model_validate(found)
@@ -100,7 +104,6 @@ def list_baselines() -> None:
 
     found, versions = asked(read)
     tell_list(
-        Baseline,
         found,
         {
             "name": "name",
@@ -110,6 +113,7 @@ def list_baselines() -> None:
             "questions": "n_items",
             "set": lambda one: when(one.set_at),
         },
+        Baseline,
     )
 
 

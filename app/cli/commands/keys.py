@@ -13,7 +13,6 @@ from app.cli.terminal.fields import option, reading
 from app.cli.terminal.options import LIMITS, YesOption, confirm, time_of
 from app.records.api_keys import Scope
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
 
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 
@@ -21,36 +20,14 @@ app = typer.Typer(no_args_is_help=True)
 projects = typer.Typer(no_args_is_help=True)
 
 
-class _Limited(Model):
-    limits: dict[str, int | float | None]
-
-
 def _show_limits(document: JsonObject) -> None:
-    for name, value in _Limited.model_validate(document).limits.items():
+    for name, value in document["limits"].items():
         out.say(f"{name}  {'-' if value is None else value}")
 
 
 def _limits_in(body: dict[str, Any]) -> dict[str, float | None]:
     """Limits that the command names; 0 becomes None: no limit."""
     return {name: most or None for name, most in body.get("limits", {}).items()}
-
-
-class _NewKey(Model):
-    id: str
-    scopes: list[str]
-    secret: str
-
-
-class _Key(_Limited):
-    id: str
-    name: str
-    prefix: str
-    scopes: list[str]
-    project_id: str | None
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    revoked_at: datetime | None
 
 
 @on_server(
@@ -88,27 +65,26 @@ def create(
     body |= {"name": name, "scopes": scope or _STANDARD}
     if limits := _limits_in(body):
         body["limits"] = limits
-    key = _NewKey.model_validate(request("POST", "/v1/api-keys", body))
-    err.say(f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:")
-    out.say(key.secret)
+    key = request("POST", "/v1/api-keys", body)
+    err.say(f"Created {key['id']} ({', '.join(key['scopes'])}). The secret is not shown again:")
+    out.say(str(key["secret"]))
 
 
 @on_server(app, "list", json=SAME)
 def list_keys() -> None:
     """List all keys, including revoked and expired ones."""
     tell_list(
-        _Key,
         listed("/v1/api-keys?order=asc"),
         {
             "id": "id",
             "name": "name",
-            "secret": lambda key: f"{key.prefix}...",
-            "scopes": lambda key: ",".join(key.scopes),
-            "project": lambda key: key.project_id or "all",
+            "secret": lambda key: f"{key['prefix']}...",
+            "scopes": lambda key: ",".join(key["scopes"]),
+            "project": lambda key: key["project_id"] or "all",
             "limits": _limits,
-            "created": lambda key: when(key.created_at),
-            "expires": lambda key: when(key.expires_at),
-            "last used": lambda key: when(key.last_used_at),
+            "created": lambda key: when(key["created_at"]),
+            "expires": lambda key: when(key["expires_at"]),
+            "last used": lambda key: when(key["last_used_at"]),
             "state": _state,
         },
     )
@@ -186,15 +162,16 @@ def rotate_secret() -> None:
         raise typer.Exit(1)
 
 
-def _limits(key: _Key) -> str:
-    own = [f"{name}={most}" for name, most in key.limits.items() if most is not None]
+def _limits(key: JsonObject) -> str:
+    own = [f"{name}={most}" for name, most in key["limits"].items() if most is not None]
     return " ".join(own) or "-"
 
 
-def _state(key: _Key) -> str:
-    if key.revoked_at:
+def _state(key: JsonObject) -> str:
+    if key["revoked_at"]:
         return "revoked"
-    return "expired" if key.expires_at and key.expires_at <= datetime.now(UTC) else "active"
+    ends = key["expires_at"]
+    return "expired" if ends and datetime.fromisoformat(ends) <= datetime.now(UTC) else "active"
 
 
 @on_server(projects, "create")

@@ -8,11 +8,20 @@ import typer
 
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import err, interval, money, number, out, show_list, when
+from app.cli.terminal.console import (
+    JsonObject,
+    err,
+    interval,
+    money,
+    number,
+    out,
+    show_list,
+    when,
+)
 from app.cli.terminal.replies import Ranked, Scored, at, read_all, who
 from app.reports.figures import took
 from app.reports.namesakes import Called, namesakes
-from sextant_client.models import EndpointOf, Model
+from sextant_client.models import EndpointOf
 
 
 @on_server(json=SAME)
@@ -31,10 +40,9 @@ def command(
     found = request("GET", path)
     if not also_json(found):
         return
-    boards = [_Board.model_validate(found), *read_all(_Board, found["other_scales"])]
-    for board in boards:
-        if board is not boards[0]:
-            out.print(f"\nOn scale {board.scale}, whose thetas do not compare with those above:")
+    _show(found)
+    for board in found["other_scales"]:
+        out.print(f"\nOn scale {board['scale']}, whose thetas do not compare with those above:")
         _show(board)
 
 
@@ -65,25 +73,14 @@ class _Entry(Ranked, Scored):
         )
 
 
-class _Unranked(Model):
-    endpoint: EndpointOf
-    reason: str
-
-
-class _Board(Model):
-    scale: str
-    caution: str | None = None
-    data: list[_Entry]
-    unranked: list[_Unranked]
-
-
-def _show(board: _Board) -> None:
-    apart = namesakes({one.session_id: one.called for one in board.data})
-    if not board.data and not board.unranked:
+def _show(board: JsonObject) -> None:
+    entries = read_all(_Entry, board["data"])
+    apart = namesakes({one.session_id: one.called for one in entries})
+    if not entries and not board["unranked"]:
         err.print("No test of an endpoint or of a named examinee is completed on this bank yet.")
-    if board.data:
+    if entries:
         show_list(
-            board.data,
+            entries,
             {
                 "rank": "ranks",
                 "examinee": lambda one: _named(one, apart.get(one.session_id, [])),
@@ -99,11 +96,12 @@ def _show(board: _Board) -> None:
                 "id": "session_id",
             },
         )
-    if board.caution:
-        err.say(f"Caution: {board.caution}")
+    if caution := board.get("caution"):
+        err.say(f"Caution: {caution}")
     left: dict[str, list[str]] = {}
-    for entry in board.unranked:
-        left.setdefault(entry.reason, []).append(who(entry.endpoint))
+    for entry in board["unranked"]:
+        endpoint = EndpointOf.model_validate(entry["endpoint"])
+        left.setdefault(entry["reason"], []).append(who(endpoint))
     for reason, names in left.items():
         whom = names[0] if len(names) == 1 else f"{len(names)} models"
         err.say(f"Not ranked: {whom}. {reason}")

@@ -14,10 +14,10 @@ from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, interval, money, number, out
 from app.cli.terminal.examinees import PROMPT, SETTINGS, examinee, is_url
 from app.cli.terminal.fields import Fields, below, option
-from app.cli.terminal.replies import Ranked, Scored, at
+from app.cli.terminal.replies import Ranked, Scored, at, read_all
 from app.cli.terminal.watch import cost, follow, redrawn, require_completed
 from app.errors import InvalidInputError
-from sextant_client.models import Interval, Model, Usage
+from sextant_client.models import Interval, Usage
 
 #: Settings of a ranking beside those that a session has, too.
 _FIELDS: Fields = {
@@ -83,25 +83,25 @@ def command(
 
     ended = run_to_the_end(rank)
     if also_json(ended):
-        ranking = _Ranking.model_validate(ended)
-        out.print(_table(ranking.order))
-        names = {entry.endpoint_id: entry.called for entry in ranking.order}
-        for tie in ranking.ties:
+        order = read_all(_Entry, ended["order"])
+        out.print(_table(order))
+        names = {entry.endpoint_id: entry.called for entry in order}
+        for tie in ended["ties"]:
             out.print(f"Tied: {', '.join(names[endpoint_id] for endpoint_id in tie)}.")
-        for entry in ranking.order:
+        for entry in order:
             if entry.left_behind is not None:
                 err.say(f"Left behind: {entry.called}. {entry.left_behind}")
             elif entry.reason is not None:
                 err.say(f"Not ranked: {entry.called}. {entry.reason}")
-        for entry in ranking.order:
+        for entry in order:
             if entry.caution:
                 out.say(f"Caution: {entry.called}. {entry.caution}")
-        usage = ranking.usage
+        usage = Usage.model_validate(ended["usage"])
         out.print(
-            f"{ranking.items} items, {usage.calls} calls, "
+            f"{ended['progress']['items']} items, {usage.calls} calls, "
             f"{number(usage.tokens, 'd')} tokens, {cost(usage.usd)}."
         )
-        out.print(f"{ranking.stop_reason}: {ranking.stop_detail}")
+        out.print(f"{ended['stop_reason']}: {ended['stop_detail']}")
     require_completed(ended)
 
 
@@ -135,22 +135,6 @@ class _Entry(Ranked, Scored):
         return self.name or self.model
 
 
-class _Event(Model):
-    """Data of an event; some hold a step, others the order."""
-
-    order: list[_Entry] | None = None
-    items: int = at("progress", "items", default=0)
-
-
-class _Ranking(Model):
-    order: list[_Entry]
-    ties: list[list[str]]
-    items: int = at("progress", "items")
-    usage: Usage
-    stop_reason: str | None
-    stop_detail: str | None
-
-
 class _Board:
     """State of a ranking, as its events report it."""
 
@@ -160,12 +144,13 @@ class _Board:
 
     def take(self, _: str, data: JsonObject) -> str | None:
         """Apply one event; now and then returns a line for terminals that cannot redraw."""
-        event = _Event.model_validate(data)
-        self._order = self._order if event.order is None else event.order
-        if event.items < self._items + _EVERY:
+        order = read_all(_Entry, data.get("order") or [])  # some events hold a step instead
+        self._order = order or self._order
+        items = data.get("progress", {}).get("items", 0)
+        if items < self._items + _EVERY:
             return None
-        self._items = event.items
-        return f"{self._items} items: {_leading(event.order or [])}"
+        self._items = items
+        return f"{items} items: {_leading(order)}"
 
     def __rich__(self) -> RenderableType:
         return "" if self._order is None else _table(self._order)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from app.cli.bank import UNREAD
+from app.cli.bank import UNREAD, require_whole_files
 from app.cli.servers.connection import asked, listed, path_of, request, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
@@ -20,7 +20,6 @@ from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
 from app.exchange.results.recorded import SourceFile
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
 
 _ANSWERS: Fields = {
     "/format": option(
@@ -57,66 +56,6 @@ app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "response-sets")
 
 
-class _Set(Model):
-    id: str
-    name: str
-    n_examinees: int
-    n_items: int
-    n_answers: int
-
-
-class _File(Model):
-    name: str
-    format: str = ""
-    rows_read: int = 0
-
-
-class _Import(Model):
-    at: str
-    accepted: int
-    rows_read: int
-    n_files: int
-    files: list[_File]
-
-
-class _WholeSet(_Set):
-    description: str
-    outcomes: dict[str, int]
-    unparsed_policy: str | None
-    imports: list[_Import]
-
-
-class _Added(Model):
-    """Answers added to a set: by outcome, how many more there are now."""
-
-    response_set: _Set
-    accepted: int
-    new_examinees: int
-    new_items: int
-    outcomes: dict[str, int]
-
-
-class _Collected(_Added):
-    sessions: int
-    left_out: dict[str, int]
-    pretest_answers: int
-
-
-class _Skipped(Model):
-    reason: str
-    count: int
-    places: list[str]
-
-
-class _Imported(_Added):
-    dry_run: bool
-    files: list[_File]
-    passed_over: list[str]
-    rows_read: int
-    skipped: list[_Skipped]
-    without_scores: list[str]
-
-
 @on_server(app, "import", fields=_ANSWERS, names={"/files": "--from"})
 def import_answers(
     body: dict[str, Any],
@@ -132,7 +71,10 @@ def import_answers(
         typer.Option("--from", help="The same as FILE; may be repeated."),
     ] = None,
 ) -> None:
-    """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables."""
+    """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables.
+
+    Exit code 1: a file has rows that cannot be read; the others are imported.
+    """
     paths = [*(source or ()), *(more or ())]
     if not paths:
         raise InvalidInputError("Name at least one file or folder.")
@@ -147,9 +89,11 @@ def import_answers(
         return
 
     async def send(client: AsyncSextant) -> JsonObject:
-        new = None if body.get("dry_run") else {"name": name}
-        async with there(client, "response-sets", name, new):
-            return await client.request("POST", f"{_path(name)}/imports", json=body)
+        path = f"{_path(name)}/imports"
+        if "dry_run" in body:
+            return await client.request("POST", path, json=body)
+        async with there(client, "response-sets", name, {"name": name}):
+            return await client.request("POST", path, json=body)
 
     _show_report(asked(send))
 
@@ -180,22 +124,20 @@ def collect(
         async with there(client, "response-sets", name, {"name": name}):
             return await client.request("POST", f"{_path(name)}:collect", json=body)
 
-    report = _Collected.model_validate(asked(take))
-    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report.left_out.items())
-    out.say(f"{report.sessions} sessions taken over{reasons}")
+    report = asked(take)
+    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report["left_out"].items())
+    out.say(f"{report['sessions']} sessions taken over{reasons}")
     out.say(
-        f"{report.accepted} answers ({_counts(report.outcomes)}), "
-        f"{report.pretest_answers} of them to items in pretest; {report.new_examinees} new "
-        f"examinees, {report.new_items} new items"
+        f"{report['accepted']} answers ({_counts(report['outcomes'])}), "
+        f"{report['pretest_answers']} of them to items in pretest; {_new(report)}"
     )
-    _show_size(report.response_set)
+    _show_size(report["response_set"])
 
 
 @on_server(app, "list", json=SAME)
 def list_sets() -> None:
     """List all response sets."""
     tell_list(
-        _Set,
         listed("/v1/response-sets?order=asc"),
         {
             "name": "name",
@@ -213,21 +155,21 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) ->
     found = request("GET", _path(name))
     if not also_json(found):
         return
-    told = _WholeSet.model_validate(found)
     facts = {
-        "id": told.id,
-        "description": told.description or "-",
-        "examinees": str(told.n_examinees),
-        "items": str(told.n_items),
-        "answers": _counts(told.outcomes),
-        "unparsed": told.unparsed_policy or "unknown",
+        "id": found["id"],
+        "description": found["description"] or "-",
+        "examinees": str(found["n_examinees"]),
+        "items": str(found["n_items"]),
+        "answers": _counts(found["outcomes"]),
+        "unparsed": found["unparsed_policy"] or "unknown",
     }
-    show_facts(told.name, facts, width=12)
-    for entry in told.imports:
-        files = ", ".join(file.name for file in entry.files[:_SHOWN])
-        rest = entry.n_files - min(_SHOWN, len(entry.files))
+    show_facts(found["name"], facts, width=12)
+    for entry in found["imports"]:
+        files = ", ".join(file["name"] for file in entry["files"][:_SHOWN])
+        rest = entry["n_files"] - min(_SHOWN, len(entry["files"]))
         more = f" and {rest} more" if rest else ""
-        out.say(f"  {entry.at}  {entry.accepted} of {entry.rows_read} from {files}{more}")
+        taken = f"{entry['accepted']} of {entry['rows_read']}"
+        out.say(f"  {entry['at']}  {taken} from {files}{more}")
 
 
 @on_server(app)
@@ -268,35 +210,39 @@ def _sent(file: SourceFile) -> dict[str, str]:
         return {"name": str(file.path), "content_base64": b64encode(stream.read()).decode()}
 
 
-def _show_report(document: JsonObject) -> None:
-    report = _Imported.model_validate(document)
-    if report.dry_run:
+def _show_report(report: JsonObject) -> None:
+    if report["dry_run"]:
         err.print("Dry run: nothing was stored.")
-    for file in report.files[:_SHOWN]:
-        out.say(f"{file.name}: {file.format}, {file.rows_read} read")
-    if len(report.files) > _SHOWN:
-        out.print(f"... and {len(report.files) - _SHOWN} more files")
-    if report.passed_over:
-        out.print(f"{len(report.passed_over)} files hold no answers and were passed over")
+    files, passed_over = report["files"], report["passed_over"]
+    for file in files[:_SHOWN]:
+        out.say(f"{file['name']}: {file['format']}, {file['rows_read']} read")
+    if len(files) > _SHOWN:
+        out.print(f"... and {len(files) - _SHOWN} more files")
+    if passed_over:
+        out.print(f"{len(passed_over)} files hold no answers and were passed over")
     out.say(
-        f"{report.rows_read} answers read, {report.accepted} accepted "
-        f"({_counts(report.outcomes)}); {report.new_examinees} new examinees, "
-        f"{report.new_items} new items"
+        f"{report['rows_read']} answers read, {report['accepted']} accepted "
+        f"({_counts(report['outcomes'])}); {_new(report)}"
     )
-    for skipped in report.skipped:
-        out.print(f"{skipped.count} skipped ({skipped.reason}):")
-        for place in skipped.places[:_SHOWN]:
+    for skipped in report["skipped"]:
+        out.print(f"{skipped['count']} skipped ({skipped['reason']}):")
+        for place in skipped["places"][:_SHOWN]:
             out.say(f"  {place}")
-    if without := report.without_scores:
+    if without := report["without_scores"]:
         names = ", ".join(without[:_SHOWN])
         more = ", ..." if len(without) > _SHOWN else ""
         out.say(f"{len(without)} examinees without a score: {names}{more}")
-    _show_size(report.response_set, stored=not report.dry_run)
+    _show_size(report["response_set"], stored=not report["dry_run"])
+    require_whole_files(report["skipped"])
 
 
-def _show_size(found: _Set, *, stored: bool = True) -> None:
-    size = f"{found.name}: {found.n_examinees} examinees, {found.n_items} items"
-    out.say(f"{size}  {found.id}" if stored else size)
+def _new(report: JsonObject) -> str:
+    return f"{report['new_examinees']} new examinees, {report['new_items']} new items"
+
+
+def _show_size(found: JsonObject, *, stored: bool = True) -> None:
+    size = f"{found['name']}: {found['n_examinees']} examinees, {found['n_items']} items"
+    out.say(f"{size}  {found['id']}" if stored else size)
 
 
 def _counts(outcomes: Mapping[str, int]) -> str:

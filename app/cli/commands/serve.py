@@ -10,11 +10,9 @@ import typer
 from app.cli.servers.connection import run_until_signal
 from app.cli.servers.logins import kept_login
 from app.cli.terminal.console import err, fail_clearly
-from app.cli.terminal.runtime import runtime, warn_of_secrets
 from app.observability import configure_logging, metrics_served
 from app.sandbox.programs import give_way
 from app.settings import Settings
-from app.worker.loop import work
 
 
 def key_command(settings: Settings) -> str:
@@ -50,7 +48,7 @@ def command(
     Uses DATABASE_URL, or starts an embedded Postgres. Stop it with Ctrl-C;
     nothing is lost.
     """
-    from app.cli.servers.server import serving  # a worker alone needs no API
+    from app.cli.servers.server import serving  # `--help` and a worker alone need no API
 
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = Settings(**given)
@@ -86,6 +84,9 @@ def worker() -> None:
     Set DATABASE_URL to the database of `sextant serve`, and the same
     SEXTANT_SECRET_KEY.
     """
+    from app.cli.terminal.runtime import runtime, warn_of_secrets
+    from app.worker.loop import work
+
     settings = Settings()
     configure_logging(settings)
     # On a machine shared with the API, requests of people come before the work on sessions.

@@ -6,9 +6,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from pydantic import JsonValue
 from rich.table import Table
-from typing_extensions import override
 
 from app.cli.servers.connection import (
     FAILED,
@@ -30,7 +28,7 @@ from app.cli.terminal.options import (
     object_of,
     output_option,
 )
-from app.cli.terminal.replies import Asked, Scored, Session, at, read_all, who
+from app.cli.terminal.replies import Asked, Estimate, Scored, Session, at, read_all, who
 from app.cli.terminal.watch import conduct, report, require_completed, watch
 from app.errors import InvalidInputError
 from app.printable import percent
@@ -38,7 +36,6 @@ from app.records.sessions import SessionState
 from app.reports.figures import is_surprising
 from app.reports.namesakes import distinct_names, namesakes
 from sextant_client import AsyncSextant
-from sextant_client.models import Interval, Model
 
 app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "sessions")
@@ -92,7 +89,6 @@ def list_sessions(
         return who(one.endpoint or one.examinee) + (f" ({traits})" if traits else "")
 
     tell_list(
-        _ListedSession,
         found,
         {
             "id": "id",
@@ -107,6 +103,7 @@ def list_sessions(
             "cost": lambda one: money(one.usd),
             "began": lambda one: when(one.created_at),
         },
+        _ListedSession,
     )
 
 
@@ -122,19 +119,6 @@ def show(session: SessionId) -> None:
             style="bold",
         )
         report(found)
-
-
-class _Answer(Model):
-    step: int
-    item_id: str
-    question: str | None
-    target: str | None = None
-    answer: str | None
-    reason: str | None
-    outcome: str | None
-    score: float | None
-    expected: float | None
-    pretest: bool
 
 
 @on_server(app, json=SAME)
@@ -162,18 +146,18 @@ def answers(
     sextant sessions answers ses_01jd... --wrong
     """
     told = request("GET", path_of("sessions", session, "report"))
-    rows = read_all(dict[str, JsonValue], told["items"])
+    rows = told["items"]
     found = [
-        (one, row)
-        for one, row in zip(read_all(_Answer, told["items"]), rows, strict=True)
-        if (not wrong or one.score == 0.0)
-        and (not unparsed or one.outcome in _UNPARSED)
-        and (not surprising or is_surprising(one.score, one.expected))
+        one
+        for one in rows
+        if (not wrong or one["score"] == 0.0)
+        and (not unparsed or one["outcome"] in _UNPARSED)
+        and (not surprising or is_surprising(one["score"], one["expected"]))
         and _holds(one, search)
     ]
-    if not also_json({"data": [row for _, row in found]}):
+    if not also_json({"data": found}):
         return
-    for one, _ in found:
+    for one in found:
         for line in _lines(one):
             out.say(line)
     shown = f"{len(found)} of {told['n_asked']} questions"
@@ -186,19 +170,19 @@ def answers(
     err.say(shown)
 
 
-def _holds(one: _Answer, search: str | None) -> bool:
-    texts = (one.item_id, one.question, one.answer)
+def _holds(one: JsonObject, search: str | None) -> bool:
+    texts = (one["item_id"], one["question"], one["answer"])
     return search is None or any(search.lower() in text.lower() for text in texts if text)
 
 
-def _lines(one: _Answer) -> Iterator[str]:
-    marks = {None: one.outcome or "pending", 0.0: "wrong", 1.0: "right"}
-    mark = marks.get(one.score, f"score {one.score}")
-    expected = "" if one.expected is None else f", expected {percent(one.expected)}"
-    tried = ", trial question" if one.pretest else ""
-    yield f"{one.step:>4}. {one.item_id}  {mark}{expected}{tried}"
+def _lines(one: JsonObject) -> Iterator[str]:
+    marks = {None: one["outcome"] or "pending", 0.0: "wrong", 1.0: "right"}
+    mark = marks.get(one["score"], f"score {one['score']}")
+    expected = "" if one["expected"] is None else f", expected {percent(one['expected'])}"
+    tried = ", trial question" if one["pretest"] else ""
+    yield f"{one['step']:>4}. {one['item_id']}  {mark}{expected}{tried}"
     for name in ("question", "target", "answer", "reason"):
-        if text := getattr(one, name):
+        if text := one.get(name):
             yield f"      {name:9}{' '.join(text.split())}"
 
 
@@ -223,23 +207,17 @@ def follow(
         raise typer.Exit(FAILED)
 
 
-class _Cancelled(Model):
-    id: str
-    theta: float | None = at("estimate", "theta")
-    interval: Interval | None = at("estimate", "interval")
-    items: int = at("progress", "items")
-
-
 @on_server(app)
 def cancel(session: SessionId) -> None:
     """Cancel a session; its answers so far are kept."""
-    found = _Cancelled.model_validate(request("POST", f"{_path(session)}:cancel"))
+    found = request("POST", f"{_path(session)}:cancel")
+    estimate = Estimate.model_validate(found["estimate"])
     stands = (
-        f"theta {number(found.theta)}, 95 % interval {interval(found.interval)}"
-        if found.theta is not None
+        f"theta {number(estimate.theta)}, 95 % interval {interval(estimate.interval)}"
+        if estimate.theta is not None
         else "no result yet"
     )
-    out.say(f"Cancelled {found.id} after {found.items} items: {stands}.")
+    out.say(f"Cancelled {found['id']} after {found['progress']['items']} items: {stands}.")
 
 
 @on_server(app)
@@ -281,7 +259,7 @@ def rescore(body: dict[str, Any], session: EndedId) -> None:
     ended, changes = run_to_the_end(mark_again)
     if also_json({"session": ended, "changes": changes["data"]}):
         report(ended, error_follows=True)
-        _show(_Rescored.model_validate(ended), read_all(_Change, changes["data"]))
+        _show(_Rescored.model_validate(ended), changes["data"])
     require_completed(ended)
 
 
@@ -345,37 +323,26 @@ class _Rescored(Session):
     theta_before: float | None = at("rescore", "theta_before", default=None)
 
 
-class _Mark(Model):
-    outcome: str
-    score: float | None
-    reason: str | None = None
-
-    @override
-    def __str__(self) -> str:
-        return self.outcome if self.score is None else f"{self.score:g}"
+def _mark(answer: JsonObject | None) -> str:
+    if answer is None:
+        return "not scored"
+    return str(answer["outcome"]) if answer["score"] is None else f"{answer['score']:g}"
 
 
-class _Change(Model):
-    item_id: str
-    changed: bool
-    before: _Mark | None
-    after: _Mark | None
-
-
-def _show(ended: _Rescored, changes: Sequence[_Change]) -> None:
+def _show(ended: _Rescored, changes: Sequence[JsonObject]) -> None:
     if ended.answers is not None:
         out.print(
             f"{ended.changed} of {ended.answers} answers changed; "
             f"theta {_number(ended.theta_before)} before, {_number(ended.estimate.theta)} now."
         )
-    changed = [change for change in changes if change.changed]
+    changed = [change for change in changes if change["changed"]]
     if not changed:
         return
     table = Table("item", "before", "now", "why", box=None, padding=(0, 2, 0, 0))
     for change in changed[:_ROWS]:
-        before, now = (str(mark or "not scored") for mark in (change.before, change.after))
-        why = change.after and change.after.reason
-        table.add_row(change.item_id, before, now, why or "")
+        before, after = change["before"], change["after"]
+        why = after and after.get("reason")
+        table.add_row(change["item_id"], _mark(before), _mark(after), why or "")
     out.print(table)
     if len(changed) > _ROWS:
         out.print(f"... and {len(changed) - _ROWS} more")

@@ -15,7 +15,13 @@ from app.cli.lab.inputs import load_numbers, load_responses, note, scaled, score
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, interval, ranks, write_json
 from app.cli.terminal.fields import Fields, option, with_body
-from app.cli.terminal.options import RULES, HolmOption, RankingPresetOption, file_option
+from app.cli.terminal.options import (
+    RULES,
+    HolmOption,
+    RankingPresetOption,
+    SelectorOption,
+    file_option,
+)
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -67,10 +73,7 @@ def command(
         tuple[float, float] | None,
         typer.Option(metavar="LO HI", help="Range of the scores; by default that of --train."),
     ] = None,
-    selector: Annotated[
-        str | None,
-        typer.Option(help="Criterion for choosing items, such as maximum-information or random."),
-    ] = None,
+    selector: SelectorOption = None,
     concurrency: Annotated[
         int, typer.Option(metavar="K", min=1, help="Items in flight, of all models together.")
     ] = 1,
@@ -92,7 +95,7 @@ def command(
     asking = {
         "selection": {"criterion": usual_criterion(field.bank).value},
         **(published.asking if published else {}),
-        **({"selection": {"criterion": selector.replace("-", "_")}} if selector else {}),
+        **({"selection": {"criterion": selector}} if selector else {}),
     }
     design = Design.from_dict({"preset": "ability", **asking})
     others = align(field.others, field.bank).scores

@@ -1,5 +1,6 @@
 """`sextant simulate`: try a test design on recorded answers before paying for any call."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -41,6 +42,7 @@ from app.engine.simulation.baselines import Baseline, baselines
 from app.engine.simulation.forecast import calls_of, drawn, forecast, summary
 from app.engine.simulation.learning import LEAST_EXAMINEES, learn_intervals
 from app.engine.simulation.simulate import Calls, Taken, prior_thetas, summarise
+from app.engine.stopping import StopReason
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_items
 from app.exchange.names import align
@@ -286,6 +288,15 @@ def _report(
         table.add_row(name, "not reached" if value is None else f"{value:.4g}")
     table.add_row("seconds_per_step", f"{each:.3g}")
     screen.print(table)
+    screen.say(
+        f"{summary.items_mean:.4g} of {found.test.pool.n_active:,} questions a model: the score is "
+        f"off by {100 * summary.accuracy_mae:.2g} points in the mean; the 95 % intervals hold "
+        f"{percent(summary.accuracy_coverage95)} of the scores."
+    )
+    ends = Counter(one.stop.reason for one in found.taken)
+    reached = ends.pop(StopReason.SCORE_MARGIN, 0) + ends.pop(StopReason.SE_TARGET, 0)
+    rest = "".join(f"; {n} ended by {reason}" for reason, n in ends.items())
+    screen.say(f"{reached} of {summary.n_examinees} reach their goal{rest}.")
     if simpler is not None:
         table = Table("method", "items", "error of the score", title="Beside simpler ways")
         own = ("this design", summary.items_mean, summary.accuracy_mae, summary.accuracy_mae_se)

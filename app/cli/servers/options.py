@@ -19,7 +19,6 @@ from app.cli.terminal.console import (
     USAGE_ERROR,
     Columns,
     JsonObject,
-    M,
     fail_clearly,
     show_list,
     write_json,
@@ -29,6 +28,7 @@ from app.cli.terminal.options import output_option
 from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError
 from app.validation import problems_of
 from sextant_client import AsyncSextant, MissingFieldError, ProblemError
+from sextant_client.models import Model
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -187,10 +187,12 @@ def also_json(document: JsonObject) -> bool:
     return chosen().json != "-"
 
 
-def tell_list(kind: type[M], found: Sequence[JsonObject], columns: Columns[M]) -> None:
-    """Write a list to `--json`, and print it for people, with entries parsed as `kind`."""
+def tell_list(
+    found: Sequence[JsonObject], columns: Columns[Any], kind: type[Model] | None = None
+) -> None:
+    """Write a list to `--json`, and print it for people, with entries parsed as `kind`, if any."""
     if also_json({"data": found}):
-        show_list(map(kind.model_validate, found), columns)
+        show_list(found if kind is None else map(kind.model_validate, found), columns)
 
 
 @contextmanager

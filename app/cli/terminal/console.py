@@ -11,24 +11,22 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import IO, Any, BinaryIO, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import typer
-from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from typing_extensions import override
 
-from app.errors import InvalidInputError, SextantError
-from app.items import Json
+from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.printable import printable, printable_json
 from app.reports.figures import dollars
 
 P = ParamSpec("P")
 R = TypeVar("R")
 #: A JSON object that the API takes, or one that it gives and nobody has parsed yet.
-JsonObject: TypeAlias = Mapping[str, Json]
+JsonObject: TypeAlias = Mapping[str, Any]
 #: Width where there is no terminal: text in a pipe or a file is neither cut nor wrapped.
 _PIPE_COLUMNS = 100_000
 
@@ -80,6 +78,7 @@ _LISTS = {
     "session": "sessions list",
 }
 _MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.( Did you mean .*\?)?$")
+_TAKEN = "Among the endpoints there is already one"
 #: Exit code of a command that refuses its input, as in most Unix tools.
 USAGE_ERROR = 2
 #: Most faults of one file that are printed; the rest is only counted.
@@ -105,6 +104,8 @@ def show_error(error: SextantError) -> None:
     hint = ""
     if (missing := _MISSING.match(error.detail)) is not None:
         hint = f" `sextant {_LISTS[missing[1]]}` lists all there are."
+    if error.detail.startswith(_TAKEN):
+        hint = " `sextant endpoints delete` frees it for other settings; tests keep their results."
     err.say(f"Error: {error.detail}{hint}", style="red")
     for fault in faults_of(error):
         err.say(f"  {fault}")
@@ -112,12 +113,16 @@ def show_error(error: SextantError) -> None:
 
 def faults_of(error: SextantError) -> list[str]:
     """Lines about the places that an error names, as far as its message has no room for them."""
-    only = error.problems[0] if len(error.problems) == 1 else None
-    if only is not None and only.detail.rstrip(".") in error.detail:
-        return []  # the message lists them already
-    shown, hidden = error.problems[:MAX_PROBLEMS_SHOWN], len(error.problems) - MAX_PROBLEMS_SHOWN
+    left = [one for one in error.problems if not _tells(error, one)]
+    shown, hidden = left[:MAX_PROBLEMS_SHOWN], len(left) - MAX_PROBLEMS_SHOWN
     more = [f"... and {hidden} more"] if hidden > 0 else []
     return [*(f"{problem.pointer}: {problem.detail}" for problem in shown), *more]
+
+
+def _tells(error: SextantError, fault: FieldProblem) -> bool:
+    """Whether the message of an error has this fault; that of a single one needs no place."""
+    place = "" if len(error.problems) == 1 else f"{fault.pointer}: "
+    return f"{place}{fault.detail.rstrip('.')}" in error.detail
 
 
 def show_warning(text: str) -> None:
@@ -171,7 +176,7 @@ def write_file(target: str, content: bytes) -> None:
         stream.write(content)
 
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M")
 #: Heading -> the field to show, with a dash for None, or a function that makes the text.
 Columns: TypeAlias = Mapping[str, str | Callable[[M], str]]
 
@@ -188,12 +193,12 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def show_list(entries: Iterable[M], columns: Columns[M]) -> None:
-    """Print the entries of a list of the API."""
+    """Print the entries of a list of the API, parsed or as they came."""
 
     def cell(one: M, field: str | Callable[[M], str]) -> str:
         if callable(field):
             return field(one)
-        value = getattr(one, field)
+        value = one[field] if isinstance(one, Mapping) else getattr(one, field)
         return "-" if value is None else str(value)
 
     show_table([*columns], [[cell(one, field) for field in columns.values()] for one in entries])
@@ -242,6 +247,7 @@ def money(usd: float | None) -> str:
     return "-" if usd is None else dollars(usd)
 
 
-def when(time: datetime | None) -> str:
+def when(time: datetime | str | None) -> str:
     """Format a time of the API: UTC, to the minute."""
-    return "-" if time is None else f"{time:%Y-%m-%d %H:%M}"
+    at = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return "-" if at is None else f"{at:%Y-%m-%d %H:%M}"

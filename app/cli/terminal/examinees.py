@@ -68,8 +68,8 @@ async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
     """Look up a saved endpoint by name or id; the error suggests similar names."""
     if name.startswith(SAVED):
         return await client.request("GET", path_of("endpoints", name))
-    found = await client.list_all("/v1/endpoints", limit=1, params={"name": name})
-    if found:
+    params = {"name": name.strip()}
+    if params["name"] and (found := await client.list_all("/v1/endpoints", limit=1, params=params)):
         return found[0]
     names = [one["name"] for one in await client.list_all("/v1/endpoints", limit=1000)]
     raise InvalidInputError(

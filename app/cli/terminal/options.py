@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from app.cli.terminal.fields import Fields, option, reading
-from app.errors import InvalidInputError
+from app.errors import InvalidInputError, did_you_mean
 from app.items import Json
 
 P = TypeVar("P", str, Path)
@@ -22,6 +23,8 @@ _LEAST_POINTS = 0.1
 
 def share_of(points: float, prefix: str = "") -> float:
     """Convert points, the unit of the options, to a share; refuses what looks like a share."""
+    if points < 0 or 100 < points < math.inf:  # the server refuses infinity
+        raise InvalidInputError(f"{prefix}expected points from 0 to 100, got {points:g}.")
     if 0 < points < _LEAST_POINTS:
         raise InvalidInputError(
             f"{prefix}expected points, got {points:g}; for {100 * points:g} points say "
@@ -113,15 +116,31 @@ READ: Fields = {
 _MARGIN = f"Stop when the score is known to ± this many points, at least {_LEAST_POINTS:g}"
 #: An option of points that ends a test.
 margin_option = partial(option, float, max=50.0, metavar="POINTS", callback=reading(share_of))
+
+
+def _criterion(typed: str) -> str:
+    """Name of a criterion; in options it has hyphens."""
+    from app.engine.design.selection import CriterionName  # loads numpy
+
+    known = [name.replace("_", "-") for name in CriterionName]
+    if (name := typed.replace("_", "-")) not in known:
+        expected = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise InvalidInputError(f"expected {expected}, got {typed!r}.{did_you_mean(name, known)}")
+    return name.replace("-", "_")
+
+
+SelectorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--selector",
+        help="Criterion for choosing questions, such as maximum-information or random.",
+        callback=reading(_criterion),
+    ),
+]
 #: The design of a test.
 DESIGN: Fields = {
     "/preset": option(str, "What to measure: score or ability; or atlas, a published design."),
-    "/selection/criterion": option(
-        str,
-        "Criterion for choosing questions, such as random.",
-        "--selector",
-        callback=reading(lambda criterion: criterion.replace("-", "_")),
-    ),
+    "/selection/criterion": SelectorOption,
     "/prediction/method": option(
         Literal["combined", "design", "score-model", "p-irt"],
         "How the score is predicted; by default combined: from the curves of the reference models "

@@ -2,8 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
@@ -60,12 +61,20 @@ class Updated(Model):
     usd: float | None = at("usage", "usd")
 
 
+class _Step(NamedTuple):
+    """An answer, the number of answers until it, and the figures after it, if they are told."""
+
+    n: int
+    answer: Received
+    figures: Updated | None
+
+
 class Progress:
     """State of a test, as its events report it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS)
-        self._answer = Received()
+        self._answers: list[Received] = []  # since the last figures
         self._figures: Updated | None = None
         self._status = "queued"
         self._waits_for = ""
@@ -73,16 +82,19 @@ class Progress:
         self._began = clock()
 
     def take(self, kind: str, data: JsonObject) -> str | None:
-        """Apply one event; returns a line for terminals that cannot redraw."""
+        """Apply one event; returns a line an answer for terminals that cannot redraw."""
         if kind == "response.received":
-            self._answer = Received.model_validate(data)
+            answer = Received.model_validate(data)
+            self._answers.append(answer)
             self._status = "running"
-            if self._answer.outcome != "error":
+            if answer.outcome != "error":
                 self._waits_for = ""
         elif kind == "estimate.updated":
             self._figures = Updated.model_validate(data)
-            self._rows.append(_row(self._answer, self._figures))
-            return _line(self._answer, self._figures)
+            steps = _steps(self._answers, self._figures)
+            self._answers = []
+            self._rows.extend(_row(*step) for step in steps)
+            return "\n".join(_line(*step, self._figures.expected_items) for step in steps)
         elif kind == "session.waiting":
             return self._wait(str(data["reason"]), str(data["until"]))
         elif kind.startswith("session.") and kind != "session.item_selected":
@@ -166,31 +178,36 @@ def line_of(width: int, at: float, lo: float, hi: float) -> str:
     return "".join(line)
 
 
-def _row(answer: Received, figures: Updated) -> tuple[str, ...]:
-    return (
-        str(figures.items),
-        _item(answer),
-        _short(answer.extracted or ""),
-        _mark(answer),
-        number(figures.estimate.theta),
-        number(figures.estimate.se, ".2f"),
-        cost(figures.usd),
-    )
+def _steps(answers: Sequence[Received], figures: Updated) -> list[_Step]:
+    """Number the answers that came together; the last one has the figures, which hold for all."""
+    n = figures.items - sum(not answer.pretest for answer in answers)
+    steps = []
+    for left, answer in zip(reversed(range(len(answers))), answers, strict=True):
+        n += not answer.pretest
+        steps.append(_Step(n, answer, None if left else figures))
+    return steps
 
 
-def _line(answer: Received, figures: Updated) -> str:
+def _row(n: int, answer: Received, figures: Updated | None) -> tuple[str, ...]:
+    told = (str(n), _item(answer), _short(answer.extracted or ""), _mark(answer))
+    if figures is None:
+        return (*told, "", "", "")
+    estimate = figures.estimate
+    return (*told, number(estimate.theta), number(estimate.se, ".2f"), cost(figures.usd))
+
+
+def _line(n: int, answer: Received, figures: Updated | None, expected: int | None) -> str:
     """Describe one step on one line, each figure with its name, where nothing can be redrawn."""
-    estimate, expected = figures.estimate, figures.expected_items
     parts = [
-        f"{figures.items}" + ("" if expected is None else f" of about {expected}"),
+        f"{n}" + ("" if expected is None else f" of about {expected}"),
         _item(answer),
         _short(answer.extracted or ""),
         _mark(answer) if answer.score is None else f"score {_mark(answer)}",
-        ""
-        if estimate.theta is None
-        else f"theta {number(estimate.theta)} SE {number(estimate.se, '.2f')}",
-        cost(figures.usd),
     ]
+    if figures is not None:
+        if (theta := figures.estimate.theta) is not None:
+            parts.append(f"theta {number(theta)} SE {number(figures.estimate.se, '.2f')}")
+        parts.append(cost(figures.usd))
     return "  ".join(part for part in parts if part)
 
 

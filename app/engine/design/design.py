@@ -138,6 +138,8 @@ _OF_THETA = ("se", "cut_score", "theta_change", "min_information")
 _BY_THETA = frozenset(CriterionName) - OF_SCORES - {CriterionName.RANDOM}
 #: Goals of precision; each preset has exactly one of them.
 _PRECISION = ("se", "score_margin")
+#: Faults that the message of an error has; it lists all beside it.
+_TOLD = 5
 
 
 class Design(Part):
@@ -183,13 +185,10 @@ class Design(Part):
             return cls.model_validate(document)
         except ValidationError as error:
             problems = problems_of(error.errors(include_url=False), cls)
-            others = error.error_count() - 1
-        first = problems[0]
-        end = f" (and {others} more)." if others else "" if first.detail.endswith("?") else "."
-        raise InvalidInputError(
-            f"The test design cannot be used: {first.pointer or '/'}: {first.detail}{end}",
-            problems=problems,
-        )
+        told = "; ".join(f"{one.pointer or '/'}: {one.detail}" for one in problems[:_TOLD])
+        more = len(problems) - _TOLD
+        end = f"; and {more} more." if more > 0 else "" if told.endswith("?") else "."
+        raise InvalidInputError(f"The test design cannot be used: {told}{end}", problems=problems)
 
     def open_ended(self, n_items: int) -> Self:
         """The design with the same selection, whose tests end only by the number of items.

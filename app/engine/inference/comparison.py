@@ -61,7 +61,7 @@ class Difference:
         p_value: Two-sided p-value of the hypothesis that there is no difference.
         test: Test of the p-value: `mcnemar_exact` (scores of 0 and 1), `paired_t`, `cluster_t`
             (items in groups), `sign` (graded scores whose differences are all equal), `z`
-            (abilities, or scores of a bank).
+            (abilities, or scores of a bank), `t` (scores of a bank whose errors follow it).
         power: Probability that as many new items would detect a difference of this size.
         items_to_decide: Further items for each examinee that detect it with probability 0.8; 0 if
             it is detected already, `None` if no number of items would.
@@ -170,7 +170,8 @@ def of_scores(
     else:
         to_zero = distance / facing if facing > 0.0 else 0.0
     p_value, n_items = risk_of(to_zero, degrees=degrees), max(first.n_items, second.n_items)
-    return _difference(delta, facing / Z_95, ends, p_value, "z", n_items, confidence)
+    test = "z" if degrees is None else "t"
+    return _difference(delta, facing / Z_95, ends, p_value, test, n_items, confidence)
 
 
 def _sides(at_95: FloatArray, half: float | FloatArray, ratio: float) -> FloatArray:

@@ -214,7 +214,7 @@ def _answers(
         return
     item = item_of(task, sample)
     responses = sample.get("resps", sample.get("filtered_resps"))
-    value = sample.get(metric)
+    value = _valued(sample[metric])
     repeats = responses[0] if isinstance(responses, list) and responses else responses
     if (
         isinstance(value, list)
@@ -230,6 +230,11 @@ def _answers(
             yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
         else:
             yield answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
+
+
+def _valued(value: JsonValue) -> JsonValue:
+    """The value of a metric; lm-eval 0.4.8 writes those of NumPy's type of truth as texts."""
+    return value == "True" if value in ("True", "False") else value
 
 
 def _sent(sample: Mapping[str, JsonValue]) -> JsonValue:
@@ -254,7 +259,7 @@ def _metrics(sample: Mapping[str, JsonValue]) -> list[str]:
     return [
         name
         for name, value in sample.items()
-        if name not in _ROW_FIELDS and isinstance(value, bool | int | float | list)
+        if name not in _ROW_FIELDS and isinstance(_valued(value), bool | int | float | list)
     ]
 
 

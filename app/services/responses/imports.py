@@ -240,8 +240,8 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
         raise FileFormatError(
             f"Another scale in {len(off_scale)} of {len(sources)} files, where all scores would "
             f"count wrongly: {first}{more}. Leave them out, choose another metric, or import them "
-            "alone with their worst and best score (--score-range 0 100; 1 0 where the lowest is "
-            "the best)."
+            "alone into a response set, with their worst and best score (`sextant response-sets "
+            "import --score-range 0 100`; 1 0 where the lowest is the best)."
         )
     if not draft.accepted:
         reasons = "; ".join(

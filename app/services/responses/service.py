@@ -156,9 +156,7 @@ class ResponseSetService:
             await uow.response_sets.delete(response_set, revision)
             await uow.removals.unused(found.id, endpoints=())
 
-    async def import_into(
-        self, response_set: str, request: AnswerImport, *, dry_run: bool = False
-    ) -> AnswerImportReport:
+    async def import_into(self, response_set: str, request: AnswerImport) -> AnswerImportReport:
         """Import answers into a set: all usable ones, or nothing.
 
         Answers in the set stay: another score for the same examinee, item and trial is skipped and
@@ -170,7 +168,7 @@ class ResponseSetService:
         await self.get(response_set)
         async with self.reader.answers(request) as draft, self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set, for_update=True)
-            return await import_draft(uow, found, draft, dry_run=dry_run)
+            return await import_draft(uow, found, draft)
 
     async def import_set(
         self, name: str, request: AnswerImport, *, dry_run: bool = False

@@ -117,6 +117,7 @@ class ComparisonService:
         one, other = await self._measured(first), await self._measured(second)
         async with self.database.reading() as uow:
             roots = await uow.sessions.roots([first, second])
+        is_one_model = roots.get(first, first) == roots.get(second, second)
         records, sides = [one.record, other.record], (one.measured, other.measured)
         versions = [side.version for side in sides]
         banks = distinct_names({one.bank_id: one.bank_name for one in versions})
@@ -141,14 +142,15 @@ class ComparisonService:
         if reasons:
             mine = theirs = []
         else:
-            left = max(side.n_unasked for side in sides)
+            # More answers never tell one model from itself.
+            left = 0 if is_one_model else max(side.n_unasked for side in sides)
             # Asking every item that is left makes both scores known exactly, which decides.
             score = _within(between_scores(*sides, confidence), left, left)
             of_items = [groups[item] for item in common]
             on_common = _within(_difference(mine, theirs, of_items, confidence), left)
             theta = _within(between_abilities(*sides, confidence), left)
         cautions = (
-            _SHARED if roots.get(first, first) == roots.get(second, second) else None,
+            _SHARED if is_one_model else None,
             misjoined(records),
             apart(records),
         )

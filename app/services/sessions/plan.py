@@ -108,13 +108,16 @@ class Advice:
     def on(cls, session: SessionRecord | NewSession) -> Self:
         """Advice on a session; only an endpoint that is saved can be repaired."""
         origin = session.provenance["endpoint"]
-        is_saved = origin is None or origin["name"] is not None
         go_on = f"continue the session (sextant sessions extend {session.id} --max-items N)."
+        if origin is None:  # a person or a harness answers
+            endpoint = f"Mend what answers, or its scorer, then {go_on}"
+        elif origin["name"] is not None:
+            endpoint = f"Repair the endpoint, then {go_on}"
+        else:
+            endpoint = f"{_START}; if these are right, {go_on}"
         rescore = f"rescore the session (sextant sessions rescore {session.id})."
         return cls(
-            endpoint=f"Repair the endpoint, then {go_on}"
-            if is_saved
-            else f"{_START}; if these are right, {go_on}",
+            endpoint=endpoint,
             scorer=f"Repair the scorer, then {rescore}",
             budget=f"Answers without a score are kept: {rescore}",
             answers=f"Read some answers (sextant sessions answers {session.id} --unparsed): the "
