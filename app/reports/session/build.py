@@ -18,7 +18,7 @@ from app.engine.prediction.p_irt import BY_THETA, SCORE_MODEL
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
-from app.engine.state import Z_95, Draw
+from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends
 from app.records.leased import Failure
 from app.reports.figures import Headline, as_exact_as, begins_alike
@@ -200,9 +200,8 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     if stands.get("standing") == PopulationPosition.UNKNOWN:
         return None  # their cautions say that nobody can tell
     population, thetas = known.reference.population, known.reference.thetas
-    if population and (sd := stands.get("sd")) is not None:  # older sessions have none
-        at, reach = stands["position"], Z_95 * sd
-        return _share(*(share_below(at + by, population) for by in (0.0, -reach, reach)))
+    if population and (at := strip_position(estimate, known.reference)) is not None:
+        return _share(*(share_below(place, population) for place in (at.value, at.lo, at.hi)))
     lo, hi = ends(estimate["interval"])
     if estimate["theta"] is None or lo is None or hi is None:
         return None
