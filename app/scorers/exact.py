@@ -133,8 +133,8 @@ class Includes(ScorerParams):
 
     Attributes:
         ignore_case: Whether case is ignored.
-        whole_words: Whether only whole words match: not "cat" in "concatenate", nor 25 in 2.25
-            or -25.
+        whole_words: Whether only whole words match: not "cat" in "concatenate", 25 in 2.25 or
+            -25, nor C in C++.
     """
 
     version: ClassVar[str] = "3"
@@ -163,7 +163,7 @@ class Includes(ScorerParams):
         pattern = re.escape(wanted)
         if self.whole_words:
             unsigned = r"(?<!(?<![\w)])-)" if wanted[0].isdigit() else ""
-            pattern = rf"(?<!\w)(?<!\d[.,]){unsigned}{pattern}(?!\w)(?![.,]\d)"
+            pattern = rf"(?<!\w)(?<!\d[.,]){unsigned}{pattern}(?!\w|[.,]\d|[+#]+(?!\w))"
         found = [*re.finditer(pattern, text, re.IGNORECASE if self.ignore_case else re.NOFLAG)]
         return found[-1] if found else None
 

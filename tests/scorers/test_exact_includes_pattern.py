@@ -84,6 +84,8 @@ GROUP = {"pattern": r"city: (?P<city>\w+)", "group": "city"}
         ("includes", {}, "London", "Paris", 0.0),
         ("includes", {}, "pa\nris", "Paris", 0.0),
         *(("includes", {}, text, "25", 0.0) for text in ("125", "2.25", "25.5", "1,025", "-25")),
+        *(("includes", {}, text, "C", 0.0) for text in ("I use C++", "It is C#.", "Objective-C++")),
+        ("includes", {}, "C+D, C", "C", 1.0),
         *(("includes", {}, text, "25", 1.0) for text in ("F-25", "It is 25-ish", "5 - 25")),
         ("includes", {}, "Oslo it is", "Rome|Oslo", 1.0),
         ("includes", {"whole_words": False}, "a comparison", "paris", 1.0),
