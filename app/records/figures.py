@@ -21,6 +21,8 @@ class ExtrapolationFigures(TypedDict):
     deviations of the reference models from their mean."""
     sd: NotRequired[Annotated[float | None, Field(default=None)]]
     """Standard error of `position`; 0 if every question was asked, null in older results."""
+    interval: NotRequired[Annotated[Interval | None, Field(default=None)]]
+    """95 % interval of `position`, null in older results."""
     percentile: float
     """Share of the reference models with a lower score, 0 to 100."""
     standing: Annotated[

@@ -9,7 +9,7 @@ from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
 from app.records.fields import Interval
-from app.records.figures import UsageFigures
+from app.records.figures import SessionFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     Headline,
@@ -63,7 +63,7 @@ def headline_of(session: SessionRecord) -> Headline | None:
         n_askable=n_askable,
         equivalent_random_items=score.get("equivalent_random_items"),
         usd=usd,
-        usd_all=_usd_all(figures["usage"], asked, n_askable),
+        usd_all=_usd_all(figures, n_askable),
         trust=_trust_within(score["interval"], _trust(session, score, stands)),
         better_than=stands["percentile"] / 100.0 if is_placed else None,
         recent=score.get("recent"),
@@ -73,8 +73,11 @@ def headline_of(session: SessionRecord) -> Headline | None:
     )
 
 
-def _usd_all(usage: UsageFigures, asked: int, n_askable: int) -> float | None:
+def _usd_all(figures: SessionFigures, n_askable: int) -> float | None:
     """What asking all questions would cost, if the cache saved nothing; None where unknown."""
+    usage = figures["usage"]
+    # The cost includes that of trial questions.
+    asked = figures["progress"]["items"] + (figures.get("pretest") or {"items": 0})["items"]
     spent, kept = usage["usd"], usage.get("cache")
     saved = 0.0 if kept is None else kept["usd"]
     # What the cache saved is also of judges, whose calls the session's cost leaves out.

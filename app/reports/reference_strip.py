@@ -65,7 +65,10 @@ def strip_position(estimate: Mapping[str, Any], reference: Reference) -> StripPo
         if stands.get("sd") is None:
             return None
         at, reach = stands["position"], Z_95 * stands["sd"]
-        return StripPosition(value=at, lo=at - reach, hi=at + reach)
+        lo, hi = ends(stands.get("interval"))
+        return StripPosition(
+            value=at, lo=at - reach if lo is None else lo, hi=at + reach if hi is None else hi
+        )
     value, (lo, hi) = estimate["theta"], ends(estimate["interval"])
     if len(reference.thetas) < 2 or value is None or lo is None or hi is None:
         return None

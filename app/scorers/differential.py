@@ -33,6 +33,7 @@ class Differential(Scorer):
         params: Parameters of the metric.
     """
 
+    version: ClassVar[str] = "2"
     measure: ClassVar[Scale] = Scale(min=-1.0, max=1.0)
 
     incorrect: IncorrectReferences
@@ -63,10 +64,9 @@ class Differential(Scorer):
         mark = await metric.score(item, answer)
         if not isinstance(mark, Scored):
             return mark
-        wrong = metric.similarity(mark.extracted or "", self.incorrect) or 0.0
-        return Scored(
-            score=share(mark.score, wrong), extracted=mark.extracted, extractor=mark.extractor
-        )
+        text = mark.extracted or ""
+        right, wrong = metric.nearest(text, item.target), metric.nearest(text, self.incorrect)
+        return Scored(score=share(right, wrong), extracted=text, extractor=mark.extractor)
 
     @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:

@@ -27,6 +27,11 @@ from app.scorers.text import (
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 #: Signs of a number or a date are kept: -3 is not 3, 2.5 is not 25.
 _NUMBER_SIGN = re.compile(r"(?<=\d)[.:/\-](?=\d)|(?<![\w)])[-+](?=[\d.])")
+#: So are these: x+1 is not x-1, p<1 not p>1, C++ not C, O+ not O-.
+_OPERATOR = re.compile(
+    r"(?<=[\w)])(?:[+#]+(?!\w)|\*(?=[\w(]))|"
+    r"(?:(?<=[\w)])|(?<=[\w)] ))(?:[<>+]|!(?==))(?==?\s*[\w(.+-])"
+)
 _SENTENCE = re.compile(r"(?<=[^\d\s])[.!?](?:\s|$)")
 
 
@@ -39,11 +44,12 @@ class Exact(Scorer):
     Attributes:
         ignore_case: Whether case is ignored.
         ignore_whitespace: Whether runs of white space count as one blank.
-        ignore_punctuation: Whether punctuation is ignored, except for signs inside numbers.
+        ignore_punctuation: Whether punctuation is ignored, except for signs inside numbers and
+            signs that compare or calculate.
         ignore_articles: Whether "a", "an" and "the" are ignored.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
 
     ignore_case: bool = True
     ignore_whitespace: bool = True
@@ -73,8 +79,10 @@ class Exact(Scorer):
             text = text.casefold()
         if self.ignore_punctuation:
             kept = {match.start() for match in _NUMBER_SIGN.finditer(text)}
+            apart = {i for match in _OPERATOR.finditer(text) for i in range(*match.span())}
             text = "".join(
-                " " if _is_punctuation(c) and i not in kept else c for i, c in enumerate(text)
+                f" {c} " if i in apart else " " if _is_punctuation(c) and i not in kept else c
+                for i, c in enumerate(text)
             )
         if self.ignore_articles:
             text = _ARTICLES.sub(" ", text)
@@ -125,10 +133,11 @@ class Includes(Scorer):
 
     Attributes:
         ignore_case: Whether case is ignored.
-        whole_words: Whether only whole words match: not "cat" in "concatenate", nor 25 in 2.25.
+        whole_words: Whether only whole words match: not "cat" in "concatenate", 25 in 2.25 or
+            -25, nor C in C++.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
 
     ignore_case: bool = True
     whole_words: bool = True
@@ -153,7 +162,8 @@ class Includes(Scorer):
             return None
         pattern = re.escape(wanted)
         if self.whole_words:
-            pattern = rf"(?<!\w)(?<!\d[.,]){pattern}(?!\w)(?![.,]\d)"
+            unsigned = r"(?<!(?<![\w)])-)" if wanted[0].isdigit() else ""
+            pattern = rf"(?<!\w)(?<!\d[.,]){unsigned}{pattern}(?!\w|[.,]\d|[+#]+(?!\w))"
         found = [*re.finditer(pattern, text, re.IGNORECASE if self.ignore_case else re.NOFLAG)]
         return found[-1] if found else None
 

@@ -28,7 +28,7 @@ _BEFORE_FACTOR = re.compile(
     rf"(?<=\d)(}}?)(?:[^\w.,:;?!}}]|_|\\[,;:!)]){{1,6}}(?:(?<=\()in\s)?({_FACTOR_WORD})"
 )
 _FRAC_AFTER_DIGIT = re.compile(r"(?<=\d)\s*\\[dt]?frac")
-_FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+_FRAC = re.compile(r"(?<!-)\\[dt]?frac\s*\{\s*([-+]?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 
 _NUMBER = re.compile(
     r"""
@@ -36,9 +36,9 @@ _NUMBER = re.compile(
     (?P<sign>[-+][ \t]?)?
     (?:
         (?:(?P<whole>\d{1,9})\s+)?(?P<over>\d{1,18})\s?/\s?(?P<under>\d{1,18})
-      | (?P<grouped>\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d+)?)
+      | (?P<grouped>[1-9]\d{0,2}(?:,\d{2,3})*,\d{3}(?:\.\d+)?)
       | (?P<european>\d{1,3}(?:\.\d{3})+,\d+ | \d{1,3}(?:\.\d{3}){2,})
-      | (?P<comma>\d+,(?:\d{1,2}|\d{4,}))
+      | (?P<comma>\d+,(?:\d{1,2}|\d{4,})|0,\d{3})
       | (?P<point>\d+(?:\.\d+)?|\.\d+)
     )
     (?!\d)(?![.,:/\-]\d)
@@ -72,20 +72,26 @@ _UNIT = (
     r"mi|oz|lbs?|gal|ha|bar|atm|mph|kph|kmh|rpm|bps|fps|px|pts?|dpi|ppm|pp|rad|deg|db))[23]?"
     r"(?![A-Za-z\d])"
 )
+_FUNCTION = r"(?<![A-Za-z])(?:ln|log|exp|(?:arc)?(?:sin|cos|tan)|sqrt)"
 #: 2x, 5 a, 2(x + 1), n - 1, 2/x: a target with one of these is a formula.
 _FORMULA = re.compile(
     rf"\d[)}}{{]?(?:\\[,;: ]|\s(?=\w\W*$))?(?!{_UNIT}|[eE][+-]?\d|x\s*10)"
     r"(?:[A-Za-z]{1,3}(?![A-Za-z])|[A-Za-z]+\(|(?:alpha|beta|theta|lambda|omega)\b)|\d\([a-z]\b|"
     r"(?<![\w\\'])[a-zA-Z]\s*[-+]\s*\d|\d\s*[-+*/]\s*(?![mgshl]\b)[a-z](?!\w)"
 )
+#: ln(2), 5!, |-2|, x < 2, (-∞, 2): so is a target with one of these.
+_MORE_THAN_NUMBER = re.compile(
+    r"\d!|[<>≤≥|±∞]|\\(?:infty|pm|[lg]eq?|[lg]t)(?![a-z])|" + _FUNCTION + r"[ (]*\d"
+)
 #: An asterisk is a product only where it is no markdown: "3*4" and "3 * 4", but not "**4**".
 _OPERATOR_BEFORE = re.compile(
     r"(?:[\^/×·√]|[\w)]\*{1,2}|[\d)][ ]\*{1,2}(?=[ ])|[\w)}\]][ \t]*\+|[\d)}\]][ \t]*-|"
-    r"\\[a-z]+[ ]*\{?|sqrt\()[ \t]*$"
+    r"\\[a-z]+[ ]*[{(]?|\}[ ]*\{|\^\{?[-+]|" + _FUNCTION + r"[ ]*\()[ \t]*$"
 )
 _OPERATOR_AFTER = re.compile(
     r"[ ]\*\*[ ]\d|\*\*\d|\(\d|"
-    r"[ \t]*(?:\^|\*[ ]?(?:[\d(\\]|sqrt|pi|[a-z]\b)|×|·|/[ ]*[\d(\\]|\+|-[ ]*[\d(\\]|"
+    r"\)?[ \t]*\^(?!\{?\\circ)|"
+    r"[ \t]*(?:\*[ ]?(?:[\d(\\]|sqrt|pi|[a-z]\b)|×|·|/[ ]*[\d(\\]|\+|-[ ]*[\d(\\]|"
     r"\\(?:times|cdot|sqrt|pi|frac|div)|√|sqrt|π)"
 )
 
@@ -203,14 +209,18 @@ def _value(match: re.Match[str]) -> Decimal | None:
 
 
 def is_formula(text: str) -> bool:
+    """Whether a target says more than one number: 2x, 3n + 1, ln(2), x < 2."""
+    return has_factor(text) or _MORE_THAN_NUMBER.search(prepare(text)) is not None
+
+
+def has_factor(text: str) -> bool:
     """Whether letters other than units follow a number directly: 2x, 5a, 3n + 1."""
     return _FORMULA.search(prepare(text)) is not None
 
 
 def whole_number(text: str) -> Number | None:
     """The number of a text with only one, which may have a unit; else, or in a formula, `None`."""
-    text = prepare(text)
-    found = list(numbers_in(text))
-    if _FORMULA.search(text) or len(found) != 1 or found[0].in_expression:
+    found = list(numbers_in(prepare(text)))
+    if len(found) != 1 or found[0].in_expression or is_formula(text):
         return None
     return found[0]

@@ -19,11 +19,11 @@ from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import WORK_S, Mark, NotScored, Scored, Scorer
 from app.scorers.confined import Failed, confined
-from app.scorers.numbers import Number, is_formula, numbers_in, prepare, whole_number
+from app.scorers.numbers import Number, has_factor, is_formula, numbers_in, prepare, whole_number
 from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, stands, statements
 
 _EQUALS = re.compile(r"=|≈|≃|\\approx|:=")
-_SENTENCE_END = re.compile(r"(?<=[^\s])[.;!?](?:\s|$)")
+_SENTENCE_END = re.compile(r"(?<=[^\s])(?:[.;?]|(?<!\d)!)(?:\s|$)")
 _MATHS = re.compile(
     r"\\[{a-zA-Z]|\^|√|π|\bsqrt\b|\bpi\b|\d\s*(?:\*\*|[*+/×·])\s*\d|\d\s*-\s*\d|\b[a-z]\s*[-+*/]|"
     r"\d[a-z]\b|\([^()]*,[^()]*\)"
@@ -35,6 +35,14 @@ _ASIDE = re.compile(r"(?<=[\w%*]) \([^()]*\)")
 _ALTERNATIVES = re.compile(r"(?:.*\bor|between\b.*\band|from\b.*\bto)\s+[$€£]?", re.IGNORECASE)
 #: In an explicit claim, "1 000" is one number.
 _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
+#: So is, anywhere, "5 000" or "1 234 567".
+_CLEARLY_GROUPED = re.compile(
+    r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?:(?: 000)+|(?: \d{3}){2,})(?! ?\d)"
+)
+#: A line of mathematics: no words but LaTeX's commands.
+_FORMULA_LINE = re.compile(
+    r"(?=.*\\[a-zA-Z])(?:\\(?:[a-zA-Z]+|[^a-zA-Z])|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|[^a-zA-Z\\])+"
+)
 #: Most characters of a formula; no sensible answer is longer.
 _MAX_EXPRESSION = 500
 _NOTHING_TO_COMPARE = "The item's targets hold no number or formula to compare with."
@@ -71,7 +79,7 @@ class Numeric(Scorer):
         timeout_s: Seconds that symbolic comparison may take; after these the answer is unparsed.
     """
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     libraries: ClassVar[tuple[str, ...]] = ("app.scorers.libraries.algebra",)
 
     abs_tol: Annotated[float, Field(ge=0)] = 0.0
@@ -109,7 +117,7 @@ class Numeric(Scorer):
         if isinstance(content, Number) and None not in targets:
             return Scored(score=0.0, extracted=content.text, extractor=extractor)
         # Algebra reads "3d" as 3, so a number is not compared with formulas, except those with pi.
-        alike = {*formulas} if isinstance(content, Number) else set()
+        alike = {*filter(has_factor, formulas)} if isinstance(content, Number) else set()
         others = [t for t in item.target if t not in alike or "pi" in t]
         return await self._compare(content.text, others, extractor)
 
@@ -246,6 +254,7 @@ def _after_equals(claim: str) -> str:
 
 
 def _last_number(text: str) -> tuple[str, Number | _Expression] | None:
+    text = _CLEARLY_GROUPED.sub(lambda m: m[0].replace(" ", ""), text)
     without_asides = _ASIDE.sub("", text)
     numbers = list(numbers_in(without_asides))
     if numbers:
@@ -257,6 +266,12 @@ def _last_number(text: str) -> tuple[str, Number | _Expression] | None:
     last = numbers[-1]
     if not last.in_expression:
         return "last_number", last
+    inline = [m for m in _INLINE.finditer(text) if m.start() <= last.start < m.end()]
+    if inline:
+        return "last_number", _Expression(_after_equals(next(filter(None, inline[0].groups()))))
+    line = last_line(text)
+    if last.text in line and _FORMULA_LINE.fullmatch(line):
+        return "last_number", _Expression(_after_equals(line))
     run = [match[0].strip() for match in _RUN.finditer(text) if match.start() <= last.start]
     return "last_number", _Expression(run[-1] if run else last.text)
 
@@ -272,7 +287,7 @@ class Closeness(Scorer):
         abs_limit: Error from which the score is 0, as an absolute difference.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
 
     rel_limit: Annotated[float, Field(gt=0)] | None = None
     abs_limit: Annotated[float, Field(gt=0)] | None = None

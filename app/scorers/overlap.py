@@ -39,6 +39,10 @@ class TextMetric(Scorer):
     def similarity(self, text: str, targets: Sequence[str]) -> float | None:
         """Similarity in [0, 1], 1 is best; `None` where targets have nothing to compare with."""
 
+    def nearest(self, text: str, references: Sequence[str]) -> float:
+        """Similarity to the nearest reference; 0 where none has anything to compare with."""
+        return self.similarity(text, references) or 0.0
+
     def comparable(self, targets: Sequence[str]) -> bool:
         """Whether the targets have anything to compare with."""
         return self.similarity(targets[0], targets) is not None
@@ -121,6 +125,11 @@ class Bleu(SacrebleuMetric):
     """
 
     tokenize: Literal["13a", "intl", "zh", "char"] = "13a"
+
+    @override
+    def nearest(self, text: str, references: Sequence[str]) -> float:
+        # Over several references at once, BLEU rises with their number.
+        return max(self.similarity(text, [reference]) or 0.0 for reference in references)
 
     @override
     def _metric(self) -> Any:

@@ -242,6 +242,13 @@ def test_abilities_are_not_needed_without_copies(monkeypatch: pytest.MonkeyPatch
     assert copies_warning(matrix, calibration, dependence) is None
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_chance_makes_no_pair_dependent(missing: float) -> None:
+    # Where two correlate by chance, it is by 0.08 or 0.1: of 1,770 pairs some exceed 0.2.
+    matrix = simulate(21, Family.TWO_PL, 150, 60, missing=missing).matrix
+    assert local_dependence(matrix, _calibrated(matrix)).n_flagged == 0
+
+
 def test_q3_is_the_correlation_of_residuals() -> None:
     matrix = _two_dimensional(13, 800, 10)
     calibration = _calibrated(matrix)

@@ -154,6 +154,8 @@ def test_a_test_for_theta_samples_as_many_items_as_it_chose_if_the_place_is_open
 def test_no_position_within_is_above_all_reference_models(percentile: float, place: str) -> None:
     stands = Extrapolation(
         position=2.3,
+        lo=1.2,
+        hi=2.8,
         sd=0.4,
         percentile=percentile,
         standing=PopulationPosition.WITHIN,

@@ -128,6 +128,14 @@ def test_asking_all_costs_the_price_of_an_answer_without_the_cache(
     assert headline.usd_all == (all_of_it and pytest.approx(all_of_it))
 
 
+def test_trial_questions_make_the_other_questions_no_dearer(ended: SessionRecord) -> None:
+    usage: Any = {**ended.summary["usage"], "usd": 1.6}
+    tried: Any = {"items": 2}  # besides the eight of the test
+    summary: Any = {**ended.summary, "usage": usage, "pretest": tried}
+    headline = not_none(headline_of(replace(ended, summary=summary)))
+    assert headline.usd_all == pytest.approx(1.6 / 10 * 360)
+
+
 @pytest.fixture
 async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
     async with opened(settings, database) as services:

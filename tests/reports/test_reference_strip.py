@@ -23,6 +23,10 @@ def test_a_result_is_placed_by_its_general_ability_if_known() -> None:
     assert found is not None
     assert found.value == 1.0
     assert found.hi - found.lo == pytest.approx(2 * 1.959964 * 0.5)
+    known = {"lo": 0.5, "hi": 2.0, "level": 0.95}
+    uneven = _estimate(standing="within", position=1.0, sd=0.5, interval=known)
+    at = StripPosition(value=1.0, lo=0.5, hi=2.0)
+    assert strip_position(uneven, BY_POSITION) == at
     assert strip_position(_estimate(), BY_THETA) == StripPosition(value=0.5, lo=0.1, hi=0.9)
 
 

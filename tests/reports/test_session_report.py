@@ -18,7 +18,7 @@ from app.reports.formats import item_name
 from app.reports.reference_strip import Reference
 from app.reports.rendering import STYLE
 from app.reports.session.build import Asked, Ended
-from app.reports.session.facts import SessionReport
+from app.reports.session.facts import SessionReport, Share
 from app.reports.session.page import render
 from app.reports.session.words import STOP_WORDS, summary
 from tests.reports.pages import Page
@@ -203,6 +203,18 @@ def test_a_place_is_by_score_where_the_position_of_the_score_is_known() -> None:
     said = [" ".join(summary(one)) for one in (theta, placed, of_a_task)]
     assert ["By ability it is better" in text for text in said] == [True, False, True]
     assert ["That is better" in text for text in said] == [False, True, False]
+
+
+def test_the_share_of_models_below_has_an_interval_unless_the_score_is_known() -> None:
+    theta = binary(quantiles=QUANTILES)
+    score = not_none(theta.score)
+    for lo, hi, ending in [
+        (0.5, 0.9, " (95\u00a0% interval: 50.0\u00a0% to 90.0\u00a0%)."),
+        (0.76, 0.76, "."),
+    ]:
+        below = Share(value=0.76, interval={"lo": lo, "hi": hi, "level": 0.95})
+        said = " ".join(summary(replace(theta, score=replace(score, below=below))))
+        assert f"better than about 76\u00a0% of the reference models{ending}" in said
 
 
 def _width(known: Interval | None) -> float:

@@ -20,6 +20,11 @@ Let me think.\n\nIt is **Paris**, clearly | Ｐａｒｉｓ
     "-21, 33": "Answer: -21, 33",
     "2024-05-01": "Answer: 2024-05-01.",
     "don't": "don’t",
+    "x+1": "x + 1.",
+    "C++": "Answer: C++.",
+    "p < 0.05": "p<0.05 | **p < 0.05**",
+    "Oslo": "<Oslo> | Oslo* | => Oslo",
+    "Hello, World": "Hello! World!",
 }
 
 REJECTED = {
@@ -29,6 +34,12 @@ REJECTED = {
     "3, 5, 8": "3, 8, 5",
     "3, 5": "35",
     "2024-05-01": "2024 0501",
+    "x+1": "x-1 | x 1 | x*1",
+    "a*b": "a/b",
+    "C": "C++ | C#",
+    "O-": "O+",
+    "p < 0.05": "p > 0.05",
+    "x = 5": "x != 5",
 }
 
 
@@ -72,7 +83,10 @@ GROUP = {"pattern": r"city: (?P<city>\w+)", "group": "city"}
         ("includes", {}, "a comparison", "Paris", 0.0),
         ("includes", {}, "London", "Paris", 0.0),
         ("includes", {}, "pa\nris", "Paris", 0.0),
-        *(("includes", {}, text, "25", 0.0) for text in ("125", "2.25", "25.5", "1,025")),
+        *(("includes", {}, text, "25", 0.0) for text in ("125", "2.25", "25.5", "1,025", "-25")),
+        *(("includes", {}, text, "C", 0.0) for text in ("I use C++", "It is C#.", "Objective-C++")),
+        ("includes", {}, "C+D, C", "C", 1.0),
+        *(("includes", {}, text, "25", 1.0) for text in ("F-25", "It is 25-ish", "5 - 25")),
         ("includes", {}, "Oslo it is", "Rome|Oslo", 1.0),
         ("includes", {"whole_words": False}, "a comparison", "paris", 1.0),
         ("includes", {"ignore_case": False}, "paris", "Paris", 0.0),

@@ -187,6 +187,15 @@ async def test_differential_takes_off_the_likeness_to_incorrect_references(
     assert result == pytest.approx(expected)
 
 
+async def test_more_references_do_not_make_an_answer_nearer_to_one_side() -> None:
+    answer, target = "the cat sat on the mat today", "the cat sat on a mat"
+    wrong = ["the dog sat on the mat", "a cat lay on the mat today", "the cat ran"]
+    nearest = max(sacrebleu.sentence_bleu(answer, [each]).score for each in wrong)
+    expected = (1 + (sacrebleu.sentence_bleu(answer, [target]).score - nearest) / 100) / 2
+    result = await score_of("differential", answer, target, incorrect=wrong, metric="bleu")
+    assert result == pytest.approx(expected)
+
+
 async def test_a_score_stays_in_its_bounds_where_a_metric_rounds_beyond_its_own() -> None:
     text, other = "The cat sat on the mat.", "Nobody voted"
     assert (Bleu().similarity(text, [text]) or 0) > 1  # sacrebleu rounds so

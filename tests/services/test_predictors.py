@@ -91,6 +91,13 @@ async def test_a_test_about_a_tag_places_by_curves_of_the_bank(version: LoadedVe
         for target in (None, {"all": 1.0}, {"choice": 1.0})
     )
     assert not_none(by_test) == of_all
+    shown = not_none(run.test.predict(run.state))
+    # The score's interval reaches farther to one side, so that of the position does, too.
+    assert not_none(of_all)["interval"] == {
+        "lo": pytest.approx(known.position(shown.lo)),
+        "hi": pytest.approx(known.position(shown.hi)),
+        "level": 0.95,
+    }
     items = [int(response.item) for response in run.state.responses]
     scores = np.array([response.score for response in run.state.responses])
     curves = learned.curves

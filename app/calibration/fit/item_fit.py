@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 import numpy as np
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtri
 
 from app.calibration.logistic.calibrate import Calibration
 from app.calibration.logistic.curves import probabilities
@@ -21,8 +21,9 @@ from app.engine.models.base import FloatArray, IntArray
 GROUP_ITEMS = 100
 """Items whose sum score is one S-X2; longer banks are cut into groups alike in difficulty."""
 Q3_LIMIT = 0.2
-"""A pair whose Q3 exceeds the mean of all pairs by this is locally dependent."""
+"""A pair whose Q3 exceeds the mean of all pairs by this, beyond chance, is locally dependent."""
 
+_Q3_CHANCE = 0.05  # share of banks without dependence in which any pair is flagged
 _LEAST_EXPECTED = 1.0  # least expected right and wrong answers of a score group (S-X2 source)
 _MOST_PAIRS = 100
 _PAIR_BLOCK = 512
@@ -66,7 +67,8 @@ class LocalDependence:
 
     Attributes:
         mean: Mean Q3 of all pairs, which is slightly negative even if the model holds.
-        n_flagged: Number of pairs whose Q3 is more than `Q3_LIMIT` above the mean.
+        n_flagged: Number of pairs whose Q3 is more than `Q3_LIMIT` above the mean, and farther
+            than chance takes any pair of so many.
         pairs: Flagged pairs with the largest Q3.
     """
 
@@ -113,16 +115,19 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
     residual *= given
     complete = bool(given.all())
     total, n_pairs = 0.0, 0
+    z = -ndtri(_Q3_CHANCE / max(1, matrix.n_items * (matrix.n_items - 1) / 2))
     # The mean is known only at the end; under the model it is about -1 / n_items.
-    least = Q3_LIMIT - 3 / matrix.n_items
-    candidates: list[tuple[float, int, int]] = []
+    least = -3 / matrix.n_items
+    candidates: list[tuple[float, int, int, float]] = []
     norms = (residual**2).sum(axis=0)
     for start in range(0, matrix.n_items, _PAIR_BLOCK):
         block = slice(start, start + _PAIR_BLOCK)
         here = residual[:, block]
+        both = np.full((here.shape[1], matrix.n_items), matrix.n_examinees)
         if complete:
             scale = np.outer(norms[block], norms)
         else:  # only examinees who answered both items of a pair
+            both = given[:, block].T.astype(float) @ given
             scale = ((here**2).T @ given) * (given[:, block].T.astype(float) @ residual**2)
         with np.errstate(divide="ignore", invalid="ignore"):
             q3 = (here.T @ residual) / np.sqrt(scale)
@@ -130,10 +135,13 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
         upper &= np.isfinite(q3)
         total += float(q3[upper].sum())
         n_pairs += int(upper.sum())
-        i, j = np.nonzero(upper & (q3 > least))
-        candidates += zip(q3[i, j].tolist(), (start + i).tolist(), j.tolist(), strict=True)
+        by_chance = np.tanh(z / np.sqrt(np.maximum(both - 3, 1)))  # Fisher (1921)
+        limit = np.maximum(Q3_LIMIT, by_chance)
+        i, j = np.nonzero(upper & (q3 - limit > least))
+        values = q3[i, j].tolist(), (start + i).tolist(), j.tolist(), limit[i, j].tolist()
+        candidates += zip(*values, strict=True)
     mean = total / max(n_pairs, 1)
-    flagged = [pair for pair in candidates if pair[0] - mean > Q3_LIMIT]
+    flagged = [(q3, i, j) for q3, i, j, limit in candidates if q3 - mean > limit]
     return LocalDependence(
         mean=mean,
         n_flagged=len(flagged),

@@ -146,6 +146,8 @@ class Extrapolation:
     Attributes:
         position: General ability, the logit of the score on the whole bank, in standard deviations
             of the reference models from their mean.
+        lo: Lower end of the position's 95 % interval, which is that of the score.
+        hi: Upper end.
         sd: Standard error of the position; 0 if every question was asked.
         percentile: Share of the reference models that are weaker, from 0 to 100.
         standing: Within the reference models, above or below all of them, or unknown.
@@ -155,6 +157,8 @@ class Extrapolation:
     """
 
     position: float
+    lo: float
+    hi: float
     sd: float
     percentile: float
     standing: PopulationPosition
@@ -251,6 +255,8 @@ def extrapolation(
         standing = place.standing
     return Extrapolation(
         position=position,
+        lo=lo,
+        hi=hi,
         sd=(hi - lo) / (2.0 * Z_95),
         percentile=100.0 * share_below(position, population.quantiles),
         standing=standing,

@@ -7,7 +7,7 @@ from app.engine.inference.join import JoinCheck
 from app.engine.prediction.p_irt import SCORE_MODEL
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
-from app.records.fields import Interval
+from app.records.fields import Interval, ends
 from app.records.sessions import REPEATING
 from app.reports.figures import (
     Headline,
@@ -128,9 +128,11 @@ def _result(report: SessionReport) -> Iterator[str]:
         # A position is that of the score on the whole bank; `below` is by theta without one.
         is_placed = known is not None and known.population and stands.get("sd") is not None
         by_score = score.method == SCORE_MODEL or (is_placed and not score.of)
+        lo, hi = ends(below.interval)
+        known_to = "" if lo == hi else f" ({interval(below.interval)})"
         yield (
             f"{'That is' if by_score else 'By ability it is'} {place} of the "
-            f"{f'{n:,} ' if n else ''}reference models ({interval(below.interval)})."
+            f"{f'{n:,} ' if n else ''}reference models{known_to}."
         )
 
 

@@ -48,7 +48,7 @@ def _latex(text: str) -> str:
     text = re.sub(r"\\[()\[\]]", "", text).replace("**", "^")
     text = re.sub(r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+))", r"\\sqrt{\1\2}", text)
-    text = re.sub(r"(?<![\\A-Za-z])pi\b", r"\\pi ", text)
+    text = re.sub(r"(?<![\\A-Za-z])(pi|ln|log|exp|sin|cos|tan)(?![A-Za-z])", r"\\\1 ", text)
     # The library reads 2^3^2 from the left, but elsewhere this always means 2^(3^2).
     text = _TOWER.sub(lambda m: re.sub(r"\s*\^\s*", "^{", m[0]) + "}" * m[0].count("^"), text)
     return text.replace("*", r" \cdot ").replace("·", r" \cdot ")

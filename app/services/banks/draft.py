@@ -33,7 +33,7 @@ from app.records.banks import (
 )
 from app.records.fields import shallow
 from app.records.response_sets import UNPARSED_POLICY
-from app.scorers.numbers import is_formula
+from app.scorers.numbers import has_factor
 from app.services.banks.imports import BankImport, MatchedParameters
 from app.services.banks.origins import ASKED
 from app.storage.identifiers import new_id
@@ -248,7 +248,7 @@ def content_findings(items: Sequence[ItemOutline], default: ScorerSpec) -> list[
             "missing_key": (not item.has_target, "target", None),
             "duplicate_content": (twin != item.key, "content", twin),
             "rewards_listing": (lists and item.n_choices > 0, "scorer", spec.name),
-            "formula_target": (is_numeric and any(map(is_formula, item.targets)), "target", None),
+            "formula_target": (is_numeric and any(map(has_factor, item.targets)), "target", None),
         }
         findings += [
             Finding(

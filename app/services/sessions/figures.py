@@ -118,7 +118,9 @@ def position_of(
         score = held.value, max(held.value - reach, 0.0), min(held.value + reach, 1.0)
     found = extrapolation(predictor.estimate(state.responses), place, learned.population, score)
     words = {"agrees": found.agrees, "detail": found.detail, "caution": found.caution}
-    return cast(ExtrapolationFigures, shallow(found) | words)
+    known = shallow(found)
+    known["interval"] = Interval(lo=known.pop("lo"), hi=known.pop("hi"), level=0.95)
+    return cast(ExtrapolationFigures, known | words)
 
 
 #: Most tasks with a predicted score; nobody would read a longer page.
