@@ -183,8 +183,7 @@ def _posteriors(answers: Answers, items: _Items, density: LatentDensity) -> Floa
     z = np.outer(items.x[:, 0], density.nodes) + items.x[:, 1:]
     joint = (answers.y / items.k) @ z - (answers.seen / items.k) @ np.logaddexp(0.0, z)
     joint += np.log(np.maximum(density.weights, 1e-300))
-    weights: FloatArray = softmax(joint, axis=1)
-    return weights
+    return softmax(joint, axis=1)
 
 
 def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
@@ -253,8 +252,7 @@ def _spread(own: FloatArray, errors: FloatArray, before: FloatArray) -> FloatArr
     spread = moments.sum(axis=0) / pairs.sum(axis=0)
     sd = np.sqrt(np.maximum(np.diag(spread), _LEAST_SD**2))
     correlation = np.clip(spread[0, 1] / (sd[0] * sd[1]), -_MOST_CORRELATION, _MOST_CORRELATION)
-    covariance: FloatArray = np.outer(sd, sd) * [[1.0, correlation], [correlation, 1.0]]
-    return covariance
+    return np.outer(sd, sd) * [[1.0, correlation], [correlation, 1.0]]
 
 
 def _own_dispersions(

@@ -122,8 +122,7 @@ class _Search:
 
     @property
     def b(self) -> FloatArray:
-        difficulties: FloatArray = -self.items.intercept / self.items.a
-        return difficulties
+        return -self.items.intercept / self.items.a
 
     def run(self) -> Drift:
         anchoring = np.ones(self.matrix.n_items, np.bool_)

@@ -120,8 +120,7 @@ class Calibration(Estimation):
     @property
     def b(self) -> FloatArray:
         """Difficulties, logits."""
-        difficulties: FloatArray = -self.items.intercept / self.items.a
-        return difficulties
+        return -self.items.intercept / self.items.a
 
     @property
     def known_errors(self) -> ParameterErrors:

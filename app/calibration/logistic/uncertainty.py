@@ -96,8 +96,7 @@ class ParameterErrors:
     def c(self) -> FloatArray:
         """Standard errors of the lower asymptotes."""
         c = expit(self.curves.x[:, GUESSING])
-        se: FloatArray = self._coordinate(GUESSING) * c * (1 - c)
-        return se
+        return self._coordinate(GUESSING) * c * (1 - c)
 
     @property
     def d(self) -> FloatArray:
@@ -197,8 +196,7 @@ def _estimated(problem: Problem, curves: Curves) -> BoolArray:
     free[:, problem.family.free] = True
     free[:, SLOPE] = True
     free[np.array(problem.fixed, dtype=np.intp)] = False
-    inside: BoolArray = free & (curves.x > low) & (curves.x < high)
-    return inside
+    return free & (curves.x > low) & (curves.x < high)
 
 
 def _information(
@@ -266,8 +264,7 @@ def _invert_full(
     covariance = spread @ _inverse(reduced[None])[0] @ spread.T
     blocks = covariance.reshape(n_items, n_coordinates, n_items, n_coordinates)
     items = np.arange(n_items)
-    own_blocks: FloatArray = blocks[items, :, items, :]
-    return own_blocks
+    return blocks[items, :, items, :]
 
 
 def _design(problem: Problem, estimated: BoolArray) -> FloatArray:
@@ -294,15 +291,13 @@ def _inverse(information: FloatArray) -> FloatArray:
     outer = scale[:, :, None] * scale[:, None, :]
     values, vectors = np.linalg.eigh(information / outer)
     values = np.maximum(values, _LEAST_EIGENVALUE)
-    inverse: FloatArray = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1) / outer
-    return inverse
+    return (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1) / outer
 
 
 def _scale(information: FloatArray) -> FloatArray:
     """Roots of the diagonals, shape (n_matrices, n_coordinates)."""
     diagonal = np.einsum("jaa->ja", information)
-    roots: FloatArray = np.sqrt(np.maximum(diagonal, _LEAST_INFORMATION))
-    return roots
+    return np.sqrt(np.maximum(diagonal, _LEAST_INFORMATION))
 
 
 def _scale_error(curves: Curves, n_examinees: int, estimated: BoolArray) -> FloatArray:

@@ -190,8 +190,7 @@ def _degenerate(scores: FloatArray) -> BoolArray:
     seen = ~np.isnan(scores)
     low = np.where(seen, scores, np.inf).min(axis=0, initial=np.inf)
     high = np.where(seen, scores, -np.inf).max(axis=0, initial=-np.inf)
-    same: BoolArray = ~(low < high)
-    return same
+    return ~(low < high)
 
 
 def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) -> Loadings:
@@ -289,8 +288,7 @@ def _largest(standard: FloatArray) -> FloatArray:
     n, p = standard.shape
     small = standard @ standard.T / n if n < p else standard.T @ standard / n
     count = min(MAX_DIMENSIONS, n - 1, p)
-    largest: FloatArray = np.linalg.eigvalsh(small)[::-1][:count]
-    return largest
+    return np.linalg.eigvalsh(small)[::-1][:count]
 
 
 def marginal_log_likelihood(

@@ -75,14 +75,12 @@ def general_ability(scores: FloatArray) -> FloatArray:
     count = answered.sum(axis=1)
     mean = (known.sum(axis=1) + 0.5) / (count + 1.0)
     easier = answered @ ease / np.maximum(count, 1) - ease.mean()
-    theta: FloatArray = np.log(mean / (1.0 - mean)) - easier
-    return theta
+    return np.log(mean / (1.0 - mean)) - easier
 
 
 def strongest_first(scores: FloatArray) -> IntArray:
     """Row numbers of the examinees by general ability, the strongest first."""
-    order: IntArray = np.argsort(-general_ability(scores), kind="stable")
-    return order
+    return np.argsort(-general_ability(scores), kind="stable")
 
 
 def reference_population(scores: FloatArray) -> ReferencePopulation:
@@ -128,8 +126,7 @@ def _abilities(n_examinees: int, n_items: int) -> int:
 
 
 def _sigmoid(logit: FloatArray) -> FloatArray:
-    value: FloatArray = 1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))
-    return value
+    return 1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))
 
 
 def learn_curves(scores: FloatArray, rng: np.random.Generator) -> LearnedCurves:

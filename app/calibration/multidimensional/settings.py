@@ -104,8 +104,7 @@ def _principal(centred: FloatArray, count: int) -> FloatArray:
         return np.asarray(np.linalg.eigh(centred @ centred.T)[1][:, ::-1][:, :count].T)
     _, vectors = np.linalg.eigh(centred.T @ centred)
     along = (centred @ vectors[:, ::-1][:, :count]).T
-    components: FloatArray = along / np.maximum(np.linalg.norm(along, axis=1), 1e-12)[:, None]
-    return components
+    return along / np.maximum(np.linalg.norm(along, axis=1), 1e-12)[:, None]
 
 
 def split_slopes(slopes: FloatArray, *, nested: bool) -> tuple[FloatArray, FloatArray]:

@@ -75,8 +75,7 @@ def _bound(
     outer = (slopes[:, :, None] * slopes[:, None, :]).reshape(len(slopes), d * d)
     square = second.reshape(n, d * d) @ outer.T + 2.0 * (x @ slopes.T) * intercept + intercept**2
     xi = np.sqrt(np.maximum(square, 1e-8))
-    eta: FloatArray = np.tanh(xi / 2.0) / (4.0 * xi)
-    return eta
+    return np.tanh(xi / 2.0) / (4.0 * xi)
 
 
 def _item_step(
@@ -141,5 +140,4 @@ def _varimax(slopes: FloatArray) -> FloatArray:
         if np.abs(new - turn).max() < 1e-8:
             break
         turn = new
-    rotation: FloatArray = turn
-    return rotation
+    return turn
