@@ -12,7 +12,7 @@ from cachetools import LRUCache
 from app.calibration.filters import Filtered
 from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
 from app.calibration.fit.report_card import report_card
-from app.calibration.fit.shifts import Shift, ShiftPlan, by_family, by_strength, tried
+from app.calibration.fit.shifts import by_family, by_strength, tried
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import strongest_first
@@ -117,7 +117,7 @@ def with_card(
         figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
     else:
         shifts = [
-            _tried(shift, records, plan).to_dict()
+            tried(shift, records, plan.seed).to_dict()
             for shift in (
                 *by_strength(strongest_first(matrix.answers())),
                 by_family([plan.family_of(name) for name in matrix.examinees]),
@@ -158,14 +158,6 @@ def tests_of(
     """
     shifted = CALIBRATORS[plan.model].shifted(matrix)
     return held_out(records, shifted=shifted, seed=plan.seed)
-
-
-def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
-    """Carry out one plan; if it fails, the reason is stored and the other plans go on."""
-    try:
-        return tried(shift, records, plan.seed)
-    except (CalibrationError, InvalidInputError) as error:
-        return Shift(name=shift.name, reason=error.detail)
 
 
 def _remembering(learn: Callable[[IntArray], T]) -> Callable[[IntArray], T]:
