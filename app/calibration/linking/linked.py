@@ -30,12 +30,11 @@ from app.calibration.logistic.curves import (
     Family,
 )
 from app.calibration.logistic.em import Progress
-from app.calibration.logistic.expectation import LatentDensity, expect, population
+from app.calibration.logistic.expectation import expect, population
 from app.calibration.logistic.maximization import Problem
 from app.calibration.logistic.scale_linking import (
     Linking,
     link_mean_sigma,
-    link_populations,
     link_stocking_lord,
 )
 from app.calibration.logistic.uncertainty import ParameterErrors
@@ -159,9 +158,10 @@ def linked(calibration: Calibration, link: Link) -> Linked:
     own, common = (np.array(side) for side in zip(*pairs, strict=True))
     source, target = calibration.scale, anchors.scale
     if method is LinkMethod.MEAN_SIGMA:
-        linking = link_mean_sigma(
-            calibration.b[own], anchors.b[common], source=source, target=target
+        here_b, there_b = (
+            (float(b.mean()), float(b.std())) for b in (calibration.b[own], anchors.b[common])
         )
+        linking = link_mean_sigma(here_b, there_b, source=source, target=target)
     else:
         linking = link_stocking_lord(
             calibration.items.take(own),
@@ -183,13 +183,8 @@ def calibrate_onto(
     """Calibrate new items onto the scale of an existing bank (fixed-anchor linking).
 
     Items of the matrix that are in the bank keep their parameters and fix the scale. The other
-    items are estimated, together with the examinees' mean and sd.
-
-    Args:
-        matrix: Answers to anchor items and new items.
-        anchors: Bank of the anchors, as `anchors_of` chooses them.
-        settings: How items are calibrated; the bank's scale replaces its `scale`.
-        watch: Called after each cycle.
+    items are estimated, together with the examinees' mean and sd. The bank's scale replaces that
+    of the settings.
 
     Raises:
         CalibrationError: A matrix without information.
@@ -339,9 +334,9 @@ def link_parts(
                 "common-person linking needs at least 2."
             )
         linkings.append(
-            link_populations(
-                _latent(matrix.select(common, part), result),
-                _latent(matrix.select(common, parts[0]), reference),
+            link_mean_sigma(
+                _moments(matrix.select(common, part), result),
+                _moments(matrix.select(common, parts[0]), reference),
                 source=result.scale,
                 target=reference.scale,
             )
@@ -349,5 +344,6 @@ def link_parts(
     return tuple(linkings)
 
 
-def _latent(matrix: ScoreMatrix, result: Calibration) -> LatentDensity:
-    return population(matrix, result.items, result.density)[0]
+def _moments(matrix: ScoreMatrix, result: Calibration) -> tuple[float, float]:
+    density, _ = population(matrix, result.items, result.density)
+    return density.mean, density.sd

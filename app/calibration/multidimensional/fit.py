@@ -80,7 +80,6 @@ class MultidimensionalFit:
     Attributes:
         items: Parameters of every item; discriminations and loadings of degenerate items are 0.
         abilities: Abilities of the examinees, shape (n_examinees, D).
-        population: Mean and covariance of the abilities.
         log_likelihood: Log-likelihood of all answers, abilities integrated out; see
             `marginal_log_likelihood`.
         converged: Whether the fit converged within the allowed iterations.
@@ -112,13 +111,9 @@ def fit_multidimensional(
     rng: np.random.Generator,
     watch: Watch | None = None,
 ) -> MultidimensionalFit:
-    """Fit the model to a matrix of scores.
+    """Fit the model to scores in [0, 1], shape (n_examinees, n_items), NaN without an answer.
 
-    Args:
-        scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        settings: Settings of the fit.
-        rng: Random generator for permutations and held-out answers.
-        watch: Called with the iteration and the loss.
+    Permutations and held-out answers are drawn from `rng`.
 
     Raises:
         CalibrationError: There are more dimensions than the examinees or items allow, or fewer than
@@ -146,7 +141,7 @@ def fit_multidimensional(
         compared = _compared(kept, settings, rng)
         method = FitMethod(max(compared, key=lambda name: compared[name]))
     raw = _FITS[method](kept, settings, watch)
-    items = _all_items(raw, scores, useful, settings.nested)
+    items = _all_items(raw.items, scores, useful)
     second = raw.abilities.T @ raw.abilities / len(scores) + raw.covariance
     mean = raw.abilities.mean(axis=0)
     covariance = second - np.outer(mean, mean)
@@ -179,8 +174,7 @@ def _compared(
     likelihoods = {}
     for method, fit in _FITS.items():
         raw = fit(shown, settings, None)
-        items = Loadings(raw.a, raw.intercept, raw.loadings, settings.nested)
-        total = _log_likelihood(items, raw.abilities, scores, hidden)
+        total = _log_likelihood(raw.items, raw.abilities, scores, hidden)
         likelihoods[method.value] = total / max(int(hidden.sum()), 1)
     return likelihoods
 
@@ -193,16 +187,16 @@ def _degenerate(scores: FloatArray) -> BoolArray:
     return ~(low < high)
 
 
-def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) -> Loadings:
+def _all_items(fitted: Loadings, scores: FloatArray, useful: IntArray) -> Loadings:
     """Parameters of all items: the fitted ones, and constant probabilities for the degenerate."""
     n_items = scores.shape[1]
     seen = np.count_nonzero(~np.isnan(scores), axis=0)
     # Half an answer added on either side keeps the logit finite where all answers are alike.
     share = (np.nansum(scores, axis=0) + 0.5) / (seen + 1.0)
     a, intercept = np.zeros(n_items), np.log(share / (1.0 - share))
-    loadings = np.zeros((n_items, raw.loadings.shape[1]))
-    a[useful], intercept[useful], loadings[useful] = raw.a, raw.intercept, raw.loadings
-    return Loadings(a, intercept, loadings, nested)
+    loadings = np.zeros((n_items, fitted.loadings.shape[1]))
+    a[useful], intercept[useful], loadings[useful] = fitted.a, fitted.intercept, fitted.loadings
+    return Loadings(a, intercept, loadings, fitted.nested)
 
 
 def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_useful: int) -> int:

@@ -196,10 +196,9 @@ def fit_jointly(
     """Fit the number of dimensions in the settings by L-BFGS-B; `watch` gets the loss."""
     loss = JointLoss.of(scores, settings)
     layout = loss.layout
-    x, a, intercept, loadings = factor_start(scores, settings)
-    start = layout.joined(
-        x, np.log(a), intercept, np.maximum(loadings, 0.0), np.maximum(-loadings, 0.0)
-    )
+    x, items = factor_start(scores, settings)
+    positive, negative = (np.maximum(sign * items.loadings, 0.0) for sign in (1.0, -1.0))
+    start = layout.joined(x, np.log(items.a), items.intercept, positive, negative)
     # An ability affects n_items answers, an item parameter n_examinees answers. L-BFGS needs far
     # fewer iterations in units in which the loss has the same curvature in all parameters.
     unit = np.ones_like(start)
@@ -236,13 +235,10 @@ def fit_jointly(
     # Rescale the abilities to mean 0 and standard deviation 1, with signs so that more is better.
     mean, sd = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
     sign = sd * np.where(slopes.sum(axis=0) < 0.0, -1.0, 1.0)
-    a, loadings = split_slopes(slopes * sign, nested=settings.nested)
     return RawFit(
         abilities=(x - mean) / sign,
         covariance=np.zeros((layout.n_abilities, layout.n_abilities)),
-        a=a,
-        intercept=intercept + slopes @ mean,
-        loadings=loadings,
+        items=split_slopes(slopes * sign, intercept + slopes @ mean, nested=settings.nested),
         iterations=int(result.nit),
         converged=bool(result.success),
     )
