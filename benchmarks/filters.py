@@ -32,7 +32,15 @@ import numpy as np
 from transfer import matrices, splits
 
 from app.calibration.filters import FilterSettings
-from app.calibration.pipeline.fit import decided, fit, prepared, records_of, tests_of, with_card
+from app.calibration.fit.held_out import held_out
+from app.calibration.pipeline.fit import (
+    CALIBRATORS,
+    decided,
+    fit,
+    prepared,
+    records_of,
+    with_card,
+)
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
@@ -64,8 +72,9 @@ def calibrated(known, filters):
     fitted = fit(matrix, plan, lambda _: None)
     found = with_card(matrix, plan, fitted, lambda _: None, clock=time.perf_counter)
     bank = ItemBank.from_columns(matrix.items, found.columns)
-    held = tests_of(records_of(matrix, plan, found, bank), matrix, plan)
-    learned = held.correction()
+    shifted = CALIBRATORS[plan.model].shifted(matrix)
+    records = records_of(matrix, plan, found, bank)
+    learned = held_out(records, shifted=shifted, seed=plan.seed).correction()
     return bank, learned, curves_of(bank, found.knowledge), [int(i[1:]) for i in matrix.items]
 
 

@@ -30,7 +30,15 @@ import numpy as np
 from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
-from app.calibration.pipeline.fit import decided, fit, prepared, records_of, tests_of, with_card
+from app.calibration.fit.held_out import held_out
+from app.calibration.pipeline.fit import (
+    CALIBRATORS,
+    decided,
+    fit,
+    prepared,
+    records_of,
+    with_card,
+)
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
@@ -63,7 +71,9 @@ def calibrated(known, model, *, card=True):
     learned = correction_in(found.knowledge)
     if not card and len(known) >= LEAST_EXAMINEES:
         plan = decided(matrix, plan)
-        learned = tests_of(records_of(matrix, plan, fitted, bank), matrix, plan).correction()
+        shifted = CALIBRATORS[plan.model].shifted(matrix)
+        records = records_of(matrix, plan, fitted, bank)
+        learned = held_out(records, shifted=shifted, seed=plan.seed).correction()
     kept = [int(item[1:]) for item in matrix.items]
     return bank, learned, curves_of(bank, found.knowledge), kept
 

@@ -194,6 +194,7 @@ def _abler(
 def test_every_method_recovers_the_scale_of_the_first_calibration(method: LinkMethod) -> None:
     items, bank, matrix = _abler()
     found = calibrate_linked(matrix, Link(bank, method), SETTINGS)
+    assert found.linking is not None
     assert found.anchors == bank.item_ids
     assert found.linking.slope == pytest.approx(1.5, abs=0.1)
     assert found.linking.intercept == pytest.approx(0.4, abs=0.1)
@@ -209,6 +210,7 @@ def test_a_linked_calibration_is_the_same_model_on_another_scale() -> None:
     _, bank, matrix = _abler(500)
     own = calibrate(matrix, CalibrationSettings(scale="own"))
     moved = linked(own, Link(bank, LinkMethod.STOCKING_LORD))
+    assert moved.linking is not None
     A, B = moved.linking.slope, moved.linking.intercept  # noqa: N806 (the constants' usual names)
     assert moved.calibration.thetas(matrix) == pytest.approx(A * own.thetas(matrix) + B)
     assert moved.calibration.b == pytest.approx(A * own.b + B)
@@ -240,6 +242,7 @@ def test_an_item_beyond_the_examinees_does_not_bend_mean_sigma() -> None:
         scale="old",
     )
     found = calibrate_linked(matrix, Link(far, LinkMethod.MEAN_SIGMA), SETTINGS)
+    assert found.linking is not None
     assert found.anchors == bank.item_ids[:-1]
     assert found.linking.slope == pytest.approx(1.5, abs=0.1)
 
@@ -250,6 +253,7 @@ def test_with_all_items_fixed_only_the_population_is_estimated(family: Family) -
     settings = CalibrationSettings(family=family, with_errors=False)
     known = matrix.select(items=np.arange(bank.n_items))
     found = calibrate_linked(known, Link(bank, LinkMethod.FIXED_ANCHOR), settings)
+    assert found.linking is not None
     assert found.calibration.items.a == pytest.approx(bank.a)
     assert found.calibration.b == pytest.approx(bank.b)
     assert found.calibration.n_parameters == 2  # mean and sd of the examinees

@@ -175,14 +175,7 @@ class _Search:
 
     def _refit(self, j: int, weights: FloatArray, nodes: FloatArray, *, is_anchor: bool) -> _Refit:
         """Estimate the curve of item `j` from its new answers."""
-        items = self.items
-        curve = _Curve(
-            a=float(items.a[j]),
-            b=float(self.b[j]),
-            c=float(items.c[j]),
-            d=float(items.d[j]),
-            nodes=nodes,
-        )
+        curve = _Curve(self.items.take(j), nodes)
         old = curve.at(np.zeros(2))
         scores = self.matrix.scores[:, j]
         by_score = []
@@ -214,23 +207,20 @@ class _At(NamedTuple):
     slope_q: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Curve:
-    a: float
-    b: float
-    c: float
-    d: float
+class _Curve(NamedTuple):
+    item: ItemParameters
     nodes: FloatArray
 
     def at(self, x: FloatArray) -> _At:
+        a, intercept, c, d, _ = self.item
         shift, stretch = x
-        slope = self.a * np.exp(stretch)
-        z = slope * (self.nodes - self.b - shift)
+        slope = a * np.exp(stretch)
+        z = slope * (self.nodes + intercept / a - shift)
         s, rest = expit(z), expit(-z)
-        span = self.d - self.c
+        span = d - c
         # These floors avoid 0/0 at distant nodes, and are too small to change any likelihood.
-        p = np.maximum(self.c + span * s, 1e-300)
-        q = np.maximum((1 - self.d) + span * rest, 1e-300)
+        p = np.maximum(c + span * s, 1e-300)
+        q = np.maximum((1 - d) + span * rest, 1e-300)
         by_z = np.column_stack([np.full_like(z, -slope), z])
         steep = (span * s * rest)[:, None] * by_z
         return _At(p, q, steep / p[:, None], -steep / q[:, None])

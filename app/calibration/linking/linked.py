@@ -65,17 +65,17 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Linked:
-    """A calibration on the scale of another bank.
+    """A calibration, mostly on the scale of another bank.
 
     Attributes:
         linking: Linking from a scale on which the examinees have mean 0 and sd 1; its slope is
-            their sd on the bank's scale, and its intercept their mean.
+            their sd on the bank's scale, and its intercept their mean. None without another bank.
         anchors: Ids of the items that the linking is based on.
     """
 
     calibration: Calibration
-    linking: Linking
-    anchors: tuple[str, ...]
+    linking: Linking | None = None
+    anchors: tuple[str, ...] = ()
 
 
 def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = ()) -> ItemBank:
@@ -103,17 +103,19 @@ def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = (
 
 def calibrate_linked(
     matrix: ScoreMatrix,
-    link: Link,
+    link: Link | None,
     settings: CalibrationSettings,
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> Linked:
-    """Calibrate all items, and link the result to the scale of the anchors.
+    """Calibrate all items, and link the result to the scale of the anchors, if there is a link.
 
     Raises:
         CalibrationError: A matrix without information, or too few anchors.
         InvalidInputError: The family does not allow the anchors' parameters.
     """
+    if link is None:
+        return Linked(calibrate(matrix, settings, watch=watch))
     anchors = link.anchors
     if link.method is LinkMethod.FIXED_ANCHOR:
         calibration = calibrate_onto(matrix, anchors, settings, watch=watch)
@@ -129,13 +131,17 @@ def calibrate_linked(
     return linked(calibrate(matrix, settings, watch=watch), link)
 
 
-def linked(calibration: Calibration, link: Link) -> Linked:
+def linked(calibration: Calibration, link: Link | None) -> Linked:
     """Move a calibration onto the scale of anchors, by the anchors' parameters on both scales.
+
+    Without a link it stays as it is.
 
     Raises:
         CalibrationError: Fewer than two anchors have a rising curve on both scales.
         InvalidInputError: The method is fixed anchors, which works only during a calibration.
     """
+    if link is None:
+        return Linked(calibration)
     anchors, method = link
     if method is LinkMethod.FIXED_ANCHOR:
         raise InvalidInputError(

@@ -10,7 +10,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from app.calibration.filters import Filtered
-from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
+from app.calibration.fit.held_out import Blind, Records, held_out
 from app.calibration.fit.report_card import report_card
 from app.calibration.fit.shifts import by_family, by_strength, tried
 from app.calibration.logistic.curves import Family
@@ -105,10 +105,13 @@ def with_card(
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     figures["warnings"] = [*figures["warnings"], *not_the_score(abilities, matrix.answers())]
-    knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
+    # Quantiles of the examinees' thetas, from which thetas can be sampled.
+    quantiles = np.quantile(abilities.theta, np.linspace(0, 1, _QUANTILES)).tolist()
+    reference = {"n_examinees": len(abilities.theta), "quantiles": quantiles}
+    knowledge = {**fitted.knowledge, "reference_abilities": reference}
     records = records_of(matrix, plan, fitted, bank)
     try:
-        held = tests_of(records, matrix, plan)
+        held = held_out(records, shifted=calibrator.shifted(matrix), seed=plan.seed)
         # Intervals, which are too narrow without correction, need fewer examinees than a card.
         knowledge["interval_correction"] = held.correction().to_dict()
         card = report_card(held, plan.seed)
@@ -146,18 +149,6 @@ def records_of(
         ),
         n_examinees=matrix.n_examinees,
     )
-
-
-def tests_of(
-    records: Records, matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan
-) -> HeldOut:
-    """Tests of examinees held out of a calibration, from which intervals are learned.
-
-    Raises:
-        InvalidInputError: Fewer than 20 examinees.
-    """
-    shifted = CALIBRATORS[plan.model].shifted(matrix)
-    return held_out(records, shifted=shifted, seed=plan.seed)
 
 
 def _remembering(learn: Callable[[IntArray], T]) -> Callable[[IntArray], T]:
@@ -206,9 +197,3 @@ def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str
         "on many items, such as a way of answering, so rankings by theta and by score will "
         "differ. Measure the score (preset: score), not theta."
     ]
-
-
-def _distribution(abilities: ExamineeAbilities) -> dict[str, Any]:
-    """Quantiles of the examinees' thetas, from which thetas can be sampled."""
-    quantiles = np.quantile(abilities.theta, np.linspace(0, 1, _QUANTILES))
-    return {"n_examinees": len(abilities.theta), "quantiles": quantiles.tolist()}
