@@ -114,13 +114,9 @@ class FilterSettings:
     ) -> BoolArray:
         """Mask of the items whose correlation with the rest is too low, shape (n_items,).
 
-        A NaN passes, because an unknown correlation is no evidence against the item.
-
-        Args:
-            correlation: Correlation of each item with the rest, shape (n_items,).
-            n_answers: Number of answers of each item, shape (n_items,); the standard error of a
-                correlation of 0 is 1 / sqrt(n_answers - 1).
-            otherwise: Confidence if the settings have none; None compares the estimate itself.
+        A NaN passes, because an unknown correlation is no evidence against the item. The standard
+        error of a correlation of 0 is 1 / sqrt(n_answers - 1). `otherwise` is the confidence if the
+        settings have none; None compares the estimate itself.
         """
         if self.least_point_biserial is None:
             return np.zeros(correlation.shape, np.bool_)

@@ -133,10 +133,7 @@ def calibrate_continuous(
 ) -> ContinuousCalibration:
     """Calibrate items; slopes and dispersions differ as far as the answers tell the items apart.
 
-    Args:
-        table: Scores in [0, 1]; 1 is best.
-        max_cycles: Most E-steps.
-        watch: Called after each cycle with its number and its longest step in standard errors.
+    `watch` is called after each cycle with its number and its longest step in standard errors.
 
     Raises:
         InvalidInputError: A score outside [0, 1].
@@ -281,18 +278,12 @@ def _information(counts: _Counts, mu: FloatArray, k: FloatArray) -> FloatArray:
 
 
 def _shrunk(own: FloatArray, scatter: FloatArray, n: FloatArray) -> tuple[FloatArray, float, float]:
-    """Shrink each item's own dispersion towards a common one.
+    """Dispersions shrunk towards a common one, that one, and how many answers it counts as.
 
-    Args:
-        own: Mean over an item's answers of their single estimates of the dispersion.
-        scatter: Variance of these estimates among the answers of an item.
-        n: Number of answers to each item.
-
-    Returns:
-        Dispersions, the common one, and how many answers it counts as.
-
-    The true variance between items is the variance of their means, minus what the scatter within
-    items explains (Buehlmann & Straub 1970). No distribution of the scores is assumed.
+    `own` is the mean over an item's `n` answers of their single estimates of the dispersion, and
+    `scatter` the variance of these estimates. The true variance between items is the variance of
+    their means, minus what the scatter within items explains (Buehlmann & Straub 1970). No
+    distribution of the scores is assumed.
     """
     common = float(np.average(own, weights=n))
     between = float(((own - common) ** 2 - scatter / n).mean())

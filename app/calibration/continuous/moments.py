@@ -31,9 +31,6 @@ _LEAST_SD = 0.05
 def calibrate_by_moments(table: ResponseTable) -> ContinuousCalibration:
     """Calibrate difficulties from mean scores, and one dispersion for all items.
 
-    Args:
-        table: Scores in [0, 1]; 1 is best.
-
     Raises:
         InvalidInputError: A score outside [0, 1].
         CalibrationError: The table fails `require_calibratable`.

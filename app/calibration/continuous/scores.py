@@ -45,11 +45,6 @@ class ScoreScale:
     ) -> FloatArray:
         """Scores rescaled to run from 0, the worst, to 1, the best; NaN stays NaN.
 
-        Args:
-            scores: Shape (n_examinees, n_items).
-            examinees: Names of the rows.
-            items: Ids of the columns.
-
         Raises:
             InvalidInputError: Scores off the scale; up to 20 are listed by row and column.
         """
@@ -81,10 +76,8 @@ class ContinuousCalibration(Estimation):
     Attributes:
         bank: The items. Their dispersions include the error of the estimated curves, as scores of
             new examinees do; with many examinees this makes no difference.
-        se_a: Standard errors of the slopes, shape (n_items,); NaN where slopes are not estimated.
-        se_intercept: Standard errors of the intercepts in logits, shape (n_items,).
-        se_b: Standard errors of the difficulties in logits, shape (n_items,).
-        se_k: Standard errors of the dispersions, shape (n_items,).
+        se_a: Standard errors of the slopes, shape (n_items,), as those below; NaN where slopes are
+            not estimated.
         conformance: R^2 of observed against predicted variance; see `conformance`.
     """
 
@@ -152,15 +145,8 @@ def conformance(bank: ItemBank, scores: FloatArray, thetas: FloatArray) -> float
 
     Answers are sorted by mu and cut into at most 20 equal bins. A bin's mean squared residual is
     compared with its mean variance by the model. 1 means that the variance is k mu (1 - mu); 0 or
-    below means that a constant variance would fit as well.
-
-    Args:
-        bank: Items with continuous scores.
-        scores: Shape (n_examinees, n_items), NaN where missing.
-        thetas: Abilities of the examinees, shape (n_examinees,).
-
-    Returns:
-        R^2, or None with fewer than 600 answers, which make fewer than three bins.
+    below means that a constant variance would fit as well. It is None with fewer than 600 answers,
+    which make fewer than three bins.
     """
     seen = ~np.isnan(scores)
     mean = bank.expected_score(thetas)

@@ -149,10 +149,7 @@ def held_out(
 ) -> HeldOut:
     """Test examinees on banks that were calibrated without them.
 
-    Args:
-        records: The examinees, and how to calibrate from some of them.
-        shifted: With one ability: pairs of positions, calibrated from and tested on that bank.
-        seed: Random seed.
+    With one ability, `shifted` adds pairs of positions: calibrated from, and tested on that bank.
 
     Raises:
         InvalidInputError: Fewer than 20 examinees, too few for a 95 % quantile.

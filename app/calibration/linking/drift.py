@@ -76,13 +76,10 @@ class Drift:
 
 
 def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None = None) -> Drift:
-    """Compare new answers with the curves of a bank.
+    """Compare new answers with the curves of a bank; items that it lacks are ignored.
 
-    Args:
-        matrix: New answers; items that are not in the bank are ignored.
-        bank: Bank with the old parameters.
-        old_se: Standard errors of the bank's difficulties, shape (bank.n_items,), NaN or None where
-            unknown; they keep the error of an old difficulty from counting as drift.
+    `old_se` are the standard errors of the bank's difficulties, shape (bank.n_items,), NaN or None
+    where unknown. They keep the error of an old difficulty from counting as drift.
 
     Raises:
         CalibrationError: Fewer than two common items with a slope other than 0, or no answers to

@@ -89,13 +89,10 @@ class ItemBeliefs:
     def guessed(
         cls, keys: Sequence[str], n_choices: Sequence[int], guesses: Sequence[float | None]
     ) -> "ItemBeliefs":
-        """Beliefs from an author's guesses of difficulty.
+        """Beliefs from an author's guesses of difficulty, higher for harder; None without a guess.
 
-        Args:
-            keys: Keys of the items.
-            n_choices: Number of options of each item; 0 for free answers.
-            guesses: Guessed difficulty of each item, higher for harder; None without a guess. Only
-                the order of the guesses counts.
+        Only the order of the guesses counts. `n_choices` is the number of options of each item, 0
+        for free answers.
         """
         choices = np.array(n_choices, dtype=np.float64)
         z = _normal_scores(guesses)
@@ -179,13 +176,8 @@ def calibrate_beliefs(
     """Update beliefs about items by answers, however few.
 
     The beliefs hold the scale while mean and sd of the examinees are estimated. An item without
-    answers keeps its beliefs.
-
-    Args:
-        matrix: Answers to the items of `beliefs`, in the same order.
-        beliefs: Beliefs before these answers.
-        max_cycles: Most E-steps.
-        watch: Called after each cycle; raising from it ends the calibration.
+    answers keeps its beliefs. The columns of `matrix` are in the order of the beliefs. An exception
+    from `watch`, called after each cycle, ends the calibration.
 
     Raises:
         CalibrationError: Fewer than two examinees.
@@ -237,15 +229,11 @@ def after_answers(
     *,
     n_examinees: int,
 ) -> dict[str, Any]:
-    """The knowledge of a version with answers, as JSON.
+    """The knowledge of a version with `answers` to each item, as JSON.
 
-    Args:
-        beliefs: Beliefs before any answer, from which later calibrations, too, start.
-        bank: The items' expected response curves.
-        items: The most probable parameters of the items.
-        se_b: Standard errors of the difficulties, logits, shape (n_items,).
-        answers: Number of answers to each item, shape (n_items,).
-        n_examinees: Number of examinees who gave the answers.
+    Later calibrations, too, start from `beliefs`, those before any answer. `bank` has the items'
+    expected response curves, `items` their most probable parameters, with standard errors `se_b`
+    of the difficulties, logits.
     """
     known = se_b[np.isfinite(se_b)]
     return {

@@ -97,15 +97,10 @@ def maximise(
 ) -> EmResult:
     """Climb to a maximum of the marginal log-posterior, which no accepted cycle lowers.
 
-    Args:
-        matrix: Answers.
-        problem: The estimation problem.
-        density: Latent density, or its starting value if it is estimated.
-        settings: When to stop.
-        start: Curves to start from, required with fixed items and with priors of each item.
-            Without it, each item starts from a global search.
-        early_looks: Repeat the global search in some early cycles, not only at the end.
-        watch: Called after each cycle; an exception from it ends the calibration.
+    If the density is estimated, the given one is its start. Fixed items and priors of each item
+    need curves to `start` from. Without them, each item starts from a global search, which
+    `early_looks` repeat in some early cycles, not only at the end. An exception from `watch`,
+    called after each cycle, ends the calibration.
 
     Source: Bock & Aitkin (1981), Psychometrika 46; accelerated as in `Anderson`.
     """
@@ -185,11 +180,9 @@ class Anderson:
     def propose(self, x: FloatArray, mapped: FloatArray, weights: FloatArray) -> FloatArray | None:
         """Propose a mixed next position, or None while fewer than two steps are known.
 
-        Args:
-            x: Present position, shape (n,).
-            mapped: Position after one EM step from `x`, shape (n,).
-            weights: Root of the information of each coordinate, shape (n,). It compares steps in
-                standard errors; otherwise a guessing parameter drifting to 0 would dominate.
+        `mapped` is the position after one EM step from `x`; `weights`, the root of the information
+        of each coordinate, compares steps in standard errors. Otherwise a guessing parameter that
+        drifts to 0 would dominate. All have shape (n,).
         """
         self._positions.append(x)
         self._steps.append(mapped - x)

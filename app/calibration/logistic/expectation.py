@@ -74,11 +74,9 @@ class LatentDensity:
         return LatentDensity(self.nodes[::step], weights / weights.sum())
 
     def refined(self, information: FloatArray, most: int) -> "LatentDensity | None":
-        """Normal density on as many nodes as posteriors need; None if these are nearly enough.
+        """Normal density on at most `most` nodes, as posteriors need; None if these nearly do.
 
-        Args:
-            information: Information of all items at the nodes, shape (n_nodes,).
-            most: Largest number of nodes.
+        `information` is that of all items together at the nodes, shape (n_nodes,).
         """
         bound = float(self.nodes[-1])
         se = 1 / np.sqrt(1 + self.weights @ information)

@@ -154,15 +154,9 @@ def climb(
     damping: FloatArray,
     steps: int,
 ) -> Climb:
-    """Take damped steps; the objective of no item decreases.
+    """Try so many damped steps from coordinates `x`; the objective of no item decreases.
 
-    Args:
-        problem: The estimation problem.
-        x: Coordinates of the items, shape (n_items, 4).
-        counts: Result of the E-step.
-        nodes: Thetas of the counts, shape (n_nodes,).
-        damping: Damping of each item, carried over from the last cycle, shape (n_items,).
-        steps: Number of steps to try.
+    The damping of each item, shape (n_items,), is carried over from the last cycle.
     """
     low, high = bounds(log_slope=problem.log_slope)
     free = np.array(problem.family.free)
@@ -343,8 +337,7 @@ def leave_poor_optima(
 ) -> tuple[FloatArray, int]:
     """Move each item for which another optimum has a higher objective at these counts.
 
-    Returns:
-        The new coordinates and how many items moved to another optimum.
+    The result has the new coordinates, and how many items moved.
     """
     if problem.family is Family.RASCH:
         return x, 0

@@ -292,13 +292,8 @@ def marginal_log_likelihood(
 
     Laplace's method integrates around each examinee's posterior mode. The value, and the AIC and
     BIC from it, can thus be compared with a one-ability bank's. The likelihood at the estimated
-    abilities would rise with each dimension.
-
-    Args:
-        items: Parameters of the bank's items.
-        population: Distribution of the abilities.
-        scores: 0, 1 or NaN where there is no answer, shape (n_examinees, n_items).
-        start: First guess of each examinee's abilities, shape (n_examinees, D).
+    abilities would rise with each dimension. `start` is a first guess of the abilities, shape
+    (n_examinees, D).
     """
     height = max(_CELLS // max(scores.shape[1], 1), 1)
     return sum(

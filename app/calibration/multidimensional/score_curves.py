@@ -30,11 +30,9 @@ _LEAST_SPREAD = 0.1  # least standard deviation of the general ability (logits),
 
 
 def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> ScoreCurves:
-    """Fit score curves to records.
+    """Fit score curves to records in [0, 1], shape (n_examinees, n_items), NaN without an answer.
 
-    Args:
-        scores: Shape (n_examinees, n_items), in [0, 1], NaN where there is no answer.
-        rng: Samples the examinees beyond 2,000 of them; None takes evenly spaced rows.
+    Of more than 2,000 examinees, `rng` samples so many; None takes evenly spaced rows.
     """
     rows = evenly(np.arange(len(scores)), _MAX_EXAMINEES)
     if rng is not None and len(scores) > _MAX_EXAMINEES:
@@ -130,12 +128,7 @@ def _sigmoid(logit: FloatArray) -> FloatArray:
 
 
 def learn_curves(scores: FloatArray, rng: np.random.Generator) -> LearnedCurves:
-    """Fit score curves, and describe the population; with fewer than 20 examinees it is unknown.
-
-    Args:
-        scores: Records in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        rng: Random generator for the choice of examinees.
-    """
+    """`fit_curves`, and the population; with fewer than 20 examinees it is unknown."""
     return LearnedCurves(
         curves=fit_curves(scores, rng),
         n_reference=len(scores),

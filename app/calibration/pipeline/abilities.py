@@ -51,7 +51,6 @@ class LearnedAbilities:
     """A bank of several abilities, with two predictors of its scores.
 
     Attributes:
-        bank: Items with loadings, and the population of abilities.
         fit: The fit that the loadings and the population come from.
         scores: Linear score model; None with fewer than 20 examinees.
         curves: Score curves, which also predict scores of examinees unlike the reference models.
@@ -92,15 +91,9 @@ def learn_abilities(
 ) -> LearnedAbilities:
     """Fit the abilities, and learn to predict scores from whole records.
 
-    Args:
-        scores: Records in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        item_ids: Item of each column.
-        settings: How the abilities are fitted.
-        targets: Weights of the scores to be predicted, by name, each of shape (n_items,).
-        rng: Random generator for permutations, held-out answers and folds.
-        askable: Mask of the items that tests may ask, shape (n_items,); all by default.
-        costs: Cost of each item where tests choose by gain per cost, shape (n_items,).
-        watch: Called with the iteration of the fit and its loss.
+    `scores` are the records, as `fit_multidimensional` takes them, `targets` the weights of the
+    scores to be predicted, by name. `askable` masks the items that tests may ask, all by default;
+    `costs` are those of the items where tests choose by gain per cost; each of shape (n_items,).
     """
     fit = fit_multidimensional(scores, settings, rng, watch)
     bank = ItemBank.from_abilities(MultidimensionalModel(fit.items, fit.population), item_ids)

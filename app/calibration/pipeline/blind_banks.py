@@ -43,12 +43,7 @@ def blind_banks(
     That is the bank itself if it was calibrated from others, or if there are more than 1,000
     examinees, of whom a few hardly move an item. If it was calibrated from these, a
     fold of them is held out at a time, and the items are calibrated again on the bank's scale.
-
-    Args:
-        bank: Bank of one ability.
-        table: Answers to the bank's items, in its order.
-        rows: Positions of the examinees to test.
-        seed: Random seed of the folds.
+    The bank measures one ability, and the table has its items in its order.
     """
     if table.n_examinees > _MOST_EXAMINEES or not is_calibrated_from(bank, table.scores):
         yield rows, bank
@@ -71,15 +66,7 @@ def glimpses_on(
     seed: int,
     concurrency: int = 1,
 ) -> list[Glimpse]:
-    """Simulate a test of the examinees of each bank on it.
-
-    Args:
-        banks: Result of `blind_banks`.
-        scores: Scores on the bank's items, shape (n_examinees, n_items), NaN where there is none.
-        build: Builds the test on a bank; see `glimpses`.
-        seed: Random seed of the tests.
-        concurrency: Number of items kept in flight.
-    """
+    """Simulate a test of the examinees of each bank of `blind_banks` on it, as `glimpses` does."""
     seen: list[Glimpse] = []
     for tested, bank in banks:
         thetas, _ = whole_bank_abilities(bank, scores)

@@ -109,14 +109,10 @@ class Calibrator(ABC, Generic[Matrix]):
         fitted: Fitted,
         bank: ItemBank,
     ) -> Blind:
-        """Calibrate again from some examinees, so that the rest can be tested on the result.
+        """Calibrate again from the `known` examinees, so that the rest can be tested on the result.
 
-        Args:
-            matrix: Answers of all examinees.
-            known: Which examinees are calibrated from, shape (n_examinees,).
-            plan: Decided plan.
-            fitted: The calibration from all examinees.
-            bank: Its bank, from which come the items that `known` have no answers to.
+        `fitted` is the calibration from all examinees by the decided plan. From its bank come the
+        items that the `known` have no answers to.
         """
 
     def curves(self, matrix: Matrix, plan: CalibrationPlan) -> dict[str, Any]:
@@ -202,18 +198,11 @@ def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> Ite
 
 
 def flat_curves(table: AnswerTable, dispersion: float = 1.0) -> ItemParameters:
-    """Curves of the items without a slope, at the mean score.
+    """Curves of the items without a slope, at the mean score: the same on any theta scale.
 
-    These items say too little about ability to measure it, by a filter. An estimated slope would
-    reflect chance or the prior. Many such items together would bias the theta of examinees unlike
-    the reference models.
-
-    Args:
-        table: Answers to these items, at least one to each.
-        dispersion: Dispersion k of continuous scores.
-
-    Returns:
-        Parameters in the same order, which are the same on any theta scale.
+    These items, each with an answer, say too little about ability to measure it, by a filter. An
+    estimated slope would reflect chance or the prior. Many such items together would bias the theta
+    of examinees unlike the reference models.
     """
     n_answers = table.answers_per_item()
     share = (table.item_means() * n_answers + _HALF) / (n_answers + 2 * _HALF)

@@ -179,10 +179,7 @@ def _abilities(matrix: ScoreMatrix | ResponseTable, bank: ItemBank) -> ExamineeA
 def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str]:
     """A warning if theta explains less than half of the score's variance.
 
-    Args:
-        abilities: Thetas and scores of the examinees.
-        answers: Their answers, shape (n_examinees, n_items), NaN for none. Only examinees who
-            answered most items count, as scores on different items are not comparable.
+    Only examinees who answered most items count, as scores on different items are not comparable.
     """
     whole = np.mean(~np.isnan(answers), axis=1) >= LEAST_ANSWERED
     theta, score = abilities.theta[whole], abilities.score[whole]

@@ -60,16 +60,11 @@ def bank_by_moments(table: ResponseTable) -> ItemBank:
 def learned_from(
     scores: FloatArray, bank: ItemBank, design: Design, *, max_items: int, seed: int
 ) -> IntervalCorrection | None:
-    """Correction of short tests' intervals, learned from the reference models.
+    """Correction of the intervals of tests of up to `max_items` items.
 
-    It is None with fewer than 20 reference models.
-
-    Args:
-        scores: Scores on the bank's items in its order, shape (n_examinees, n_items), with NaN.
-        bank: Bank that was calibrated from these scores.
-        design: Design of the tests.
-        max_items: Largest number of items of a test.
-        seed: Random seed.
+    It is learned from the reference models' scores on the bank's items in its order, shape
+    (n_examinees, n_items), with NaN, from which the bank was calibrated. It is None with fewer than
+    20 reference models.
     """
     if len(scores) < LEAST_EXAMINEES:
         return None
