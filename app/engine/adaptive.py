@@ -52,8 +52,6 @@ class AdaptiveTest:
         pool: The bank, its index and the items in use.
         estimator: Turns answers into a belief about theta. Any kind of belief will do, because all
             beliefs of a test come from this estimator.
-        selector: Chooses items.
-        stopping: Ends the test.
         predictor: Predicts the score that the test is about, mostly that of the whole bank.
             Its interval includes a correction if one was learned.
         tasks: Predictors of each tag's score in a bank of several abilities, including "all".
@@ -88,14 +86,10 @@ class AdaptiveTest:
     ) -> Ask | Stop:
         """The next item, or the end.
 
-        The same state, generator and time give the same result. A `Stop` does not wait for
-        pending items: close them, then ask again. The end may rest on their expected answers, so
-        that no more items are in flight than the precision needs.
-
-        Args:
-            state: The test so far.
-            rng: Randomness of this step; see `step_rng`.
-            elapsed_s: Seconds since the test began, for time limits.
+        The same state, generator (see `step_rng`) and time, the seconds since the test began, give
+        the same result. A `Stop` does not wait for pending items: close them, then ask again. The
+        end may rest on their expected answers, so that no more items are in flight than the
+        precision needs.
         """
         if stop := self.stopping.check(Situation(state, self.pool, elapsed_s)):
             return stop

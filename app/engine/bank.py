@@ -42,18 +42,15 @@ class ItemBank:
     them and quarantine keeps them out of selection.
 
     Attributes:
-        a: Discriminations, shape (n_items,).
-        intercept: Logits at theta = 0, shape (n_items,).
-        c: Lower asymptotes, shape (n_items,).
-        d: Upper asymptotes, shape (n_items,).
+        a: Discriminations, shape (n_items,), as all parameters.
+        intercept: Logits at theta = 0.
+        c: Lower asymptotes.
+        d: Upper asymptotes.
         item_ids: Ids of the items, in the order of the arrays.
         scale: Name of the theta scale; only estimates on one scale are comparable.
-        model: Response model of the items.
-        k: Dispersions of continuous scores, shape (n_items,); ones in other models, and if left
-            out.
+        k: Dispersions of continuous scores; ones in other models, and if left out.
         abilities: Loadings on several abilities, and the population; None if the bank measures one
             ability. With loadings, the other parameters are those of the main ability alone.
-        n_items: Number of items.
 
     Raises:
         ItemBankError: No items, unequal lengths, repeated ids, a number that is not finite, or an
@@ -142,15 +139,8 @@ class ItemBank:
         scale: str = DEFAULT_SCALE,
     ) -> "ItemBank":
         """Bank from columns of parameters; other columns are ignored."""
-        return cls.from_intercepts(
-            a=columns["a"],
-            intercept=columns["intercept"],
-            c=columns["c"],
-            d=columns["d"],
-            k=columns.get("k"),
-            item_ids=item_ids,
-            scale=scale,
-        )
+        own = {name: columns[name] for name in LOGISTIC.columns}
+        return cls.from_intercepts(**own, k=columns.get("k"), item_ids=item_ids, scale=scale)
 
     @classmethod
     def from_difficulties(
@@ -223,12 +213,7 @@ class ItemBank:
             raise UnknownNameError("item", item_id, near) from None
 
     def open_items(self, asked: Collection[int], active: BoolArray | None) -> BoolArray:
-        """Mask of the items that are active and not yet asked, shape (n_items,).
-
-        Args:
-            asked: Positions of the items asked so far.
-            active: Mask of the items in use, shape (n_items,); None means all.
-        """
+        """Mask of the items that are `active` (None: all) and not yet `asked`, shape (n_items,)."""
         mask = np.ones(self.n_items, dtype=np.bool_) if active is None else active.copy()
         mask[list(asked)] = False
         return mask

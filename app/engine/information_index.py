@@ -69,17 +69,10 @@ class InformationIndex:
         asked: Collection[int] = (),
         active: BoolArray | None = None,
     ) -> list[ItemIndex]:
-        """The `count` most informative items at `theta`, best first.
+        """The `count` most informative items at `theta`, best first; fewer if no more are left.
 
-        Args:
-            theta: Ability, logits.
-            count: Number of items, at least 1.
-            asked: Positions of items that may not be returned.
-            active: Mask of the items that may be returned, shape (n_items,); None means all.
-
-        Returns:
-            Positions by falling information, equal values by rising position; fewer than
-            `count` if no more items are left.
+        Equal ones are in the order of their positions. Items that were `asked`, or are outside of
+        the mask `active`, shape (n_items,), are left out; None means all.
         """
         if abs(theta) < THETA_LIMIT:
             cell = self._cell(math.floor(theta / CELL_WIDTH))

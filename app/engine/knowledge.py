@@ -191,11 +191,9 @@ def packed(values: FloatArray) -> str:
 
 
 def unpacked(text: str, *shape: int) -> FloatArray:
-    """Unpack an array that `packed` wrote.
+    """Unpack an array that `packed` wrote; the first length may be -1, for any length.
 
-    Args:
-        text: The text. It is not trusted: a small text could expand to fill the memory.
-        shape: Shape of the array; the first length may be -1, for any length.
+    The text is not trusted: a small one could expand to fill the memory.
 
     Raises:
         ValueError: The array has another shape, or it is too large.

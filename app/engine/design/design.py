@@ -276,10 +276,8 @@ def stops_when(
 ) -> str:
     """Sentences that say when a test by this design ends.
 
-    Args:
-        design: Design of the test.
-        reachable_se: Smallest SE, reached by all items of the bank together; None if unknown.
-        n_items: Number of items that may be asked; None if unknown.
+    `reachable_se` is the smallest SE, reached by all items of the bank together, and `n_items` the
+    number of items that may be asked; None if unknown.
     """
     stopping, budget = design.stopping, design.budget
     goals = _goals(stopping)

@@ -103,10 +103,7 @@ class Part(BaseModel):
 
 
 def refuse(faults: Mapping[str, str]) -> None:
-    """Refuse fields that are valid alone but contradict each other.
-
-    Args:
-        faults: Description of each fault, by the name of its field.
+    """Refuse fields that are valid alone but contradict each other: faults by name of a field.
 
     Raises:
         ValidationError: There are faults. A validator adds the pointer of its part.
@@ -347,13 +344,10 @@ class StoppingDesign(Part):
         correction: IntervalCorrection | None = None,
         limits: Sequence[StoppingRule] = (),
     ) -> AnyOf:
-        """The rules in their order of precedence.
+        """The rules in their order of precedence; further limits follow the number of items.
 
-        Args:
-            estimator: Estimator of the test, for the plateau rule.
-            predictor: Predictor of the test, for the margin of the score.
-            correction: Correction of theta's intervals, for a decision by interval.
-            limits: Further limits, checked after the number of items.
+        The plateau rule needs the estimator, the margin of the score the predictor, and a decision
+        by interval the correction.
         """
         goals: list[StoppingRule] = []
         if self.se is not None:

@@ -87,9 +87,7 @@ class ContentDesign(Part):
     def require_reachable(self, carries: BoolArray, active: BoolArray | None) -> None:
         """Refuse shares of more items than a test has, where no item carries so many of the tags.
 
-        Args:
-            carries: Whether an item carries a tag, shape (n_tags, n_items).
-            active: Mask of the items that may be asked, shape (n_items,); None means all.
+        `carries` says whether an item carries a tag, shape (n_tags, n_items).
 
         Raises:
             InvalidInputError: The shares sum to more than any item carries of their tags.
@@ -178,11 +176,8 @@ class SelectionDesign(Part):
     ) -> Selector:
         """The selector on a bank.
 
-        Args:
-            facts: The bank and facts about it.
-            predictor: Predictor of the score that tests are about.
-            length: Most items of a test, for planning the strata.
-            form: Form of the information that maximum information maximises.
+        The predictor is that of the score that tests are about. The strata are planned by the
+        `length`, the most items of a test; maximum information has the given form.
 
         Raises:
             InvalidInputError: The design needs a fact that is not given.

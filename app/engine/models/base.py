@@ -113,15 +113,9 @@ class ResponseModel(Protocol):
     def mutual_information(
         self, parameters: ItemParameters, nodes: FloatArray, weights: FloatArray
     ) -> FloatArray:
-        """Mutual information of theta and one answer to each item, in nats.
+        """Mutual information of theta and one answer to each item, in nats, shape (n_items,).
 
-        Args:
-            parameters: Parameters of the items, each of shape (n_items,).
-            nodes: Thetas that carry the posterior, shape (n_nodes,).
-            weights: Posterior mass at the nodes, shape (n_nodes,), summing to 1.
-
-        Returns:
-            Mutual information, shape (n_items,).
+        The weights are the posterior mass at the nodes, shape (n_nodes,), summing to 1.
         """
         ...
 
@@ -149,15 +143,9 @@ class ResponseModel(Protocol):
     def row_log_likelihood(
         self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
     ) -> FloatArray:
-        """Log-likelihood of many examinees' answers on shared nodes.
+        """Log-likelihood of many examinees' answers on shared nodes, shape (n_rows, n_nodes).
 
-        Args:
-            parameters: Parameters of the items, each of shape (n_items,).
-            nodes: Thetas, shape (n_nodes,).
-            scores: Scores, shape (n_rows, n_items), NaN where not answered.
-
-        Returns:
-            Log-likelihoods, shape (n_rows, n_nodes).
+        The scores have shape (n_rows, n_items), NaN where not answered.
         """
         ...
 

@@ -202,12 +202,8 @@ def with_answer(covariance: FloatArray, slope: FloatArray, weight: float) -> Flo
     """Covariance of the abilities after one more answer, which does not depend on the answer.
 
     The answer adds w s s' to the precision; by the rank-one identity
-    (V^-1 + w s s')^-1 = V - V s s' V w / (1 + w s' V s), in O(D^2).
-
-    Args:
-        covariance: Covariance V before the answer, shape (D, D).
-        slope: Slopes s of the item, shape (D,).
-        weight: Weight w = P Q at the current abilities.
+    (V^-1 + w s s')^-1 = V - V s s' V w / (1 + w s' V s), in O(D^2), with the item's slopes s, shape
+    (D,), and w = P Q at the current abilities.
 
     Source: Sherman & Morrison (1950), Annals of Mathematical Statistics 21.
     """
@@ -226,12 +222,8 @@ def estimate_profile(
 ) -> Profile:
     """Posterior mode of the abilities by a trust-region Newton method.
 
-    Args:
-        items: Loadings of the bank.
-        population: The prior N(mu, Sigma).
-        asked: Positions of the answered items, shape (n,).
-        scores: Scores of these items in [0, 1], shape (n,).
-        start: Abilities to start at, shape (D,); by default the population's mean.
+    The prior is the population, and where it starts by default its mean. `asked` are positions of
+    the answered items, and `scores` theirs in [0, 1], each of shape (n,).
 
     Source: Nocedal & Wright (2006), Numerical Optimization, section 4.3.
     """

@@ -309,17 +309,10 @@ class Ranking:
     ) -> RankingAsk | Stop | None:
         """The next member and its item, or the end.
 
-        The same state, seed and free members give the same result.
-
-        Args:
-            state: The ranking so far.
-            seed: Random seed; a member's step draws from `[seed, member, step]`.
-            free: Members who can take one more item now; None means all.
-            ranks: Ranks of this state, if the caller has them; asking an item does not change them.
-
-        Returns:
-            The next item, the end, or None to wait. None means that only busy members are to be
-            asked, or that the free members are worth much less than the busy ones.
+        The same state, seed and `free` members, who can take one more item now (None: all), give
+        the same result. A member's step draws from `[seed, member, step]`. Asking an item does not
+        change the ranks, so that a caller who has those of this state may give them. None means to
+        wait: only busy members are to be asked, or the free ones are worth much less.
         """
         ranks = ranks or self.ranks(state)
         rivals = self._rivals(state, ranks)

@@ -58,7 +58,6 @@ class Pair:
 
     Attributes:
         above: Position with the higher theta (the lower position if they are equal).
-        below: Position with the lower theta.
         z: Largest difference at any look, in standard errors; 0 without evidence, or if its sign
             is opposite to that of the thetas.
         p_above: Posterior probability that `above` is truly above, from normal posteriors.
@@ -178,9 +177,7 @@ def weak_order(values: Sequence[float], is_above: BoolArray) -> WeakOrder:
     Pairs that are decided through a third examinee alone stay open. Examinees of different groups
     are all told apart; within a group some are not.
 
-    Args:
-        values: What gives the order.
-        is_above: Whether the examinee of a row is decided to be above that of a column.
+    `is_above` says whether the examinee of a row is decided to be above that of a column.
     """
     order = sorted(range(len(values)), key=lambda i: -values[i])
     sorted_ = is_above[np.ix_(order, order)]

@@ -19,15 +19,11 @@ def simulate_ranking(
     concurrency: int = 1,
     state: RankingState | None = None,
 ) -> tuple[RankingState, Stop]:
-    """A whole ranking, answered from rows of scores.
+    """A whole ranking, answered from a row of scores for each member, shape (n_items,).
 
-    Args:
-        ranking: The ranking; each member's test may ask only items with an answer in its row.
-        rows: Scores of each member, shape (n_items,), NaN where there is no answer. Each answer
-            costs what the ranking expects.
-        seed: Random seed.
-        concurrency: Number of items in flight over all members; the first asked is answered first.
-        state: State to continue from; None starts anew.
+    A row has NaN where there is no answer, and the member's test may not ask these items. Each
+    answer costs what the ranking expects. Of the items in flight, as many as `concurrency` over all
+    members, the first asked is answered first.
     """
     state = ranking.start() if state is None else state
     in_flight: list[RankingAsk] = []
@@ -48,14 +44,9 @@ def simulate_ranking(
 
 
 def kendall_tau(order: Sequence[int], measure: FloatArray) -> float:
-    """Kendall's tau-b between an order without ties and a measure that may have ties.
+    """Kendall's tau-b between an order without ties, best first, and a measure that may have ties.
 
-    Args:
-        order: Positions, best first; at least two.
-        measure: Measure of each position, larger is better, shape (n,).
-
-    Returns:
-        Correlation from -1 to 1; 0 if the measure is the same for all.
+    It is 0 if the measure, of which larger is better, is the same for all.
     """
     place = np.empty(len(order))
     place[list(order)] = -np.arange(len(order))

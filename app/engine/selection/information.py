@@ -115,13 +115,7 @@ def expected_costs(
     price_in: float | None = None,
     price_out: float | None = None,
 ) -> FloatArray:
-    """Cost of each item: in written tokens, or in money where both prices are given.
-
-    Args:
-        tokens_in: Expected tokens of each prompt, shape (n_items,).
-        tokens_out: Expected tokens of each answer, shape (n_items,).
-        price_in: Price of a prompt token.
-        price_out: Price of a written token.
+    """Expected cost of each item: in written tokens, or in money where both prices are given.
 
     Raises:
         InvalidInputError: A cost that is not above 0, or only one of the prices.

@@ -97,12 +97,9 @@ class Sampled:
     def of(
         cls, curves: ScoreCurves, weights: FloatArray, costs: FloatArray | None = None
     ) -> "Sampled":
-        """The sample for a score with these weights of the items.
+        """The sample for a score with these weights of the items, in the order of the intercepts.
 
-        Args:
-            curves: Score curves; their intercepts give the order of the items.
-            weights: Weight of each item in the score, shape (n_items,).
-            costs: Cost of each item, shape (n_items,); expensive items are then sampled less.
+        With costs, expensive items are sampled less.
         """
         # These widths minimise the variance of the estimate for a fixed budget (Neyman allocation).
         width = weights if costs is None else weights / np.sqrt(costs)

@@ -155,15 +155,10 @@ def calls_of(
     price_out: float | None = None,
     pace_s: float | None = None,
 ) -> Calls:
-    """Cost of the calls, from tokens and prices.
+    """Cost of the calls, from tokens of prompts and answers and US dollars per million of them.
 
-    Args:
-        n_items: Number of items of the bank.
-        tokens_in: Prompt tokens, one number or shape (n_items,); NaN or None where unknown.
-        tokens_out: Answer tokens, in the same form.
-        price_in: US dollars per million prompt tokens.
-        price_out: US dollars per million answer tokens.
-        pace_s: Seconds from one item to the next, see `Calls`.
+    Tokens are one number for all items of the bank, or have shape (n_items,); NaN or None where
+    they are unknown.
     """
     given = [tokens for tokens in (tokens_in, tokens_out) if tokens is not None]
     if not given or any(np.isnan(tokens).any() for tokens in given):
@@ -194,18 +189,11 @@ def forecast(
     calls: Calls = FREE,
     watch: Callable[[int], object] | None = None,
 ) -> Forecast:
-    """Simulate one test for each theta.
+    """Simulate one test for each true theta, logits, with `concurrency` items in flight.
 
-    Args:
-        test: The test.
-        thetas: True abilities, logits.
-        seed: Random seed of answers and selections.
-        concurrency: Number of items kept in flight.
-        se_target: Standard error of theta that the design asks.
-        margin_target: Margin of the score that the design asks. Either goal ends a test; `reached`
-            counts tests that end with both.
-        calls: Cost of the calls; budgets and time limits hold for it as in a session.
-        watch: Called with the number of tests so far after each test.
+    The targets are the standard error and the margin of the score that the design asks. Either goal
+    ends a test; `reached` counts tests that end with both. Budgets and time limits hold for the
+    cost of the calls as in a session. `watch` gets the number of tests so far after each test.
 
     Raises:
         InvalidInputError: There is no examinee.

@@ -80,8 +80,7 @@ class Glimpse:
     def needed(self, bias: float = 0.0) -> float:
         """Distance of the whole-bank theta, as a multiple of the half-width on its side.
 
-        Args:
-            bias: Assumed bias of the estimate; above 0 the estimate is too high.
+        With an assumed bias above 0, the estimate is too high.
         """
         told = self.estimate
         gap = self.theta - (told.theta - bias)
@@ -111,15 +110,10 @@ def glimpses(
     seed: int,
     concurrency: int = 1,
 ) -> list[Glimpse]:
-    """Simulate a test on some examinees; record it at the knots and at its end.
+    """Simulate a test on the examinees of some rows; record it at the knots and at its end.
 
-    Args:
-        test: Test that only its number of items ends, without any learned correction.
-        scores: Recorded scores, shape (n_examinees, n_items), NaN where there is no answer.
-        references: Whole-bank thetas of the examinees, shape (n_examinees,).
-        rows: Rows of the examinees to test.
-        seed: Random seed; examinee `row` draws from `[seed, row, step]`.
-        concurrency: Number of items kept in flight.
+    Only its number of items ends the test, and it has no learned correction. `references` are the
+    whole-bank thetas, shape (n_examinees,). Examinee `row` draws from `[seed, row, step]`.
     """
     seen = []
     for row in rows:
@@ -193,13 +187,10 @@ def learn_intervals(
 def _growing(
     stretch: IntervalFactor, groups: Sequence[Shifted], *, is_biased: bool
 ) -> IntervalFactor:
-    """The factor, extended by the growth of intervals beyond the reference models.
+    """The factor of the first group, which is like the reference models, with growth beyond them.
 
-    Args:
-        stretch: Factor for the first group, whose examinees are like the reference models.
-        groups: Tests of each group, with its reference models.
-        is_biased: Whether to estimate the bias, too. Its standard error widens the intervals, and
-            a margin on their growth would allow for that twice.
+    `is_biased` estimates the bias, too. Its standard error widens the intervals, and a margin on
+    their growth would allow for that twice.
     """
     beyond = [ExtrapolationAdjustment.of(group.known) for group in groups]
     if is_biased:

@@ -171,15 +171,11 @@ def take(
     watch: Callable[[CatState], object] | None = None,
     calls: Calls = FREE,
 ) -> tuple[CatState, Stop]:
-    """One examinee's test, answered from a row of scores.
+    """One examinee's test, answered from a row of scores, shape (n_items,), NaN for no answer.
 
-    Args:
-        test: The test.
-        scores: Scores of the examinee, shape (n_items,), NaN where there is no answer.
-        seed: Random seed of this examinee; each step draws from `[*seed, step]`.
-        concurrency: Number of items kept in flight; the one asked first is answered first.
-        watch: Called with the state after each answer.
-        calls: Cost of the calls, for budgets and time limits.
+    Each step draws from `[*seed, step]`. Of the `concurrency` items in flight, the one asked first
+    is answered first. `watch` gets the state after each answer. Budgets and time limits hold for
+    the cost of the calls.
 
     Raises:
         InvalidInputError: The row has another length, or no answer at all.
@@ -237,17 +233,7 @@ def simulate(
     seed: int,
     concurrency: int = 1,
 ) -> list[Taken]:
-    """One test for each row of scores.
-
-    Args:
-        test: The test.
-        rows: Rows of scores, each of shape (n_items,).
-        seed: Random seed; examinee i draws from `[seed, i, step]`.
-        concurrency: Number of items kept in flight.
-
-    Raises:
-        InvalidInputError: A row has another length, or no answer at all.
-    """
+    """`take` a test for each row of scores; examinee i draws from `[seed, i, step]`."""
     return [
         judge(test, row, *take(test, row, seed=[seed, i], concurrency=concurrency))
         for i, row in enumerate(rows)
@@ -341,18 +327,8 @@ def fit_acceptance(
     Each round simulates tests of examinees from the design's prior. After a round, the acceptance
     probability of an item with exposure rate r > cap is multiplied by cap / r; that of an item
     below the cap rises. The result is that of the best round. This takes seconds to minutes: fit
-    once for a design and a bank.
-
-    Args:
-        design: Design with `selection.exposure`; its concurrency is simulated too.
-        bank: The bank.
-        seed: Random seed of the simulation.
-        active: As for `Design.build`.
-        tags: As for `Design.build`.
-        costs: As for `Design.build`.
-
-    Returns:
-        Acceptance probabilities in (0, 1], shape (n_items,), for `Design.build(exposure=...)`.
+    once for a design and a bank. The design's concurrency is simulated, too; `Design.build` takes
+    the probabilities, in (0, 1], shape (n_items,), as `exposure`, and the facts as here.
 
     Raises:
         InvalidInputError: The design has no exposure cap, or tests of its length cannot keep it.
