@@ -61,7 +61,6 @@ class Selector(Protocol):
         Pending items count as asked: they are never chosen again, and they count in shares of
         items.
         """
-        ...
 
 
 class Criterion(Protocol):
@@ -69,4 +68,3 @@ class Criterion(Protocol):
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Worth of each item, larger is better, shape (n_items,)."""
-        ...
