@@ -121,12 +121,9 @@ class Transport:
     ) -> Reply:
         """POST `payload` as JSON, and by default read the whole reply.
 
-        Args:
-            url: Absolute http or https URL without user information.
-            payload: JSON object to send.
-            credentials: Request headers that are sent to the origin of `url` only.
-            timeout_s: Time limit, from waiting for a connection to the last byte, with redirects.
-            reads: Follow redirects, and read the body; otherwise only the first head counts.
+        The credentials are headers that are sent to the origin of `url` only. The time limit lasts
+        from waiting for a connection to the last byte, with redirects. Without `reads`, redirects
+        are not followed, and only the first head counts.
 
         Raises:
             BlockedAddressError: The guard refused an address, at the start or after a redirect.
@@ -177,7 +174,8 @@ class Transport:
         try:
             body = await self._read(response, url)
         except httpx2.HTTPError as exc:
-            raise _broken_reply(url, exc) from exc
+            why = str(exc) or type(exc).__name__
+            raise MalformedAnswerError(f"The answer of {origin(url)} broke off: {why}.") from exc
         finally:
             await response.aclose()
         return response.status_code, response.headers, body
@@ -285,12 +283,6 @@ def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
 
 def _too_large(url: httpx2.URL) -> AnswerTooLargeError:
     return AnswerTooLargeError(f"{origin(url)} answered with more than {MAX_BODY_BYTES} bytes.")
-
-
-def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
-    return MalformedAnswerError(
-        f"The answer of {origin(url)} broke off: {str(exc) or type(exc).__name__}."
-    )
 
 
 #: Size of a reply that is read in a millisecond or two, whatever it holds.

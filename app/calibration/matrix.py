@@ -127,12 +127,9 @@ class ScoreMatrix(AnswerTable):
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """A split into examinees that are learned from and examinees that are tested.
+    """A split into the rows of examinees that are learned from, and of those that are tested.
 
-    Attributes:
-        name: Kind of hold-out, or the family of the tested examinees.
-        known: Row numbers of the examinees that are learned from.
-        tested: Row numbers of the examinees that are tested.
+    Its name is a kind of hold-out, or the family of the tested examinees.
     """
 
     name: str

@@ -137,10 +137,7 @@ def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str,
 
 
 def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | None:
-    """The stored curves of a bank's items; None if those of an item are missing.
-
-    If the number of reference models is not stored, it is assumed to be small.
-    """
+    """The stored curves of a bank's items; None if those of an item are missing."""
     stored, at, n = _stored(CURVES, knowledge, bank)
     if at is None:
         return None

@@ -162,11 +162,7 @@ class DecisionBySprt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreMargin:
-    """The 95 % interval of the score is narrow enough: half of its width is at most the margin.
-
-    Attributes:
-        predictor: Predictor of the reported score.
-    """
+    """The 95 % interval of the score is narrow enough: half of its width is at most the margin."""
 
     margin: float
     predictor: Predictor
@@ -191,8 +187,7 @@ class ScoreMargin:
 class Plateau:
     """The last answers have moved theta by less than `theta_change` each.
 
-    Attributes:
-        estimator: Recomputes earlier thetas, which the state does not keep.
+    The estimator recomputes earlier thetas, which the state does not keep.
     """
 
     theta_change: float

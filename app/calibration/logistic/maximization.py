@@ -82,9 +82,7 @@ class Problem:
     """The estimation problem: family, sign of slopes, priors and fixed items.
 
     Attributes:
-        family: Response model family, which decides the free coordinates.
         log_slope: Slopes are positive and estimated on the log scale.
-        priors: Prior densities of the item parameters.
         fixed: Positions of items with known parameters, ascending.
     """
 

@@ -60,7 +60,6 @@ class ParameterErrors:
 
     Attributes:
         method: Method of the covariance, as the module's docstring describes it.
-        curves: The items' parameters.
         covariance: Covariance of each item's coordinates, shape (n_items, 4, 4).
         estimated: Which coordinates are estimated and inside their bounds, shape (n_items, 4).
     """

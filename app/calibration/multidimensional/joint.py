@@ -96,7 +96,6 @@ class _Block:
     """Answers to a block of items.
 
     Attributes:
-        items: Slice of the items.
         above: Scores minus one half, 0 where there is no answer, shape (n_examinees, n).
         seen: 1 where there is an answer, else 0, same shape; None if no answer is missing.
     """
@@ -127,13 +126,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointLoss:
-    """The published loss as a function of all parameters, for one matrix of scores.
-
-    Attributes:
-        layout: Layout of the parameters in one vector.
-        settings: Settings with the weights of the loss.
-        answers: The scores, in blocks of items.
-    """
+    """The published loss as a function of all parameters, for one matrix of scores in blocks."""
 
     layout: _Layout
     settings: MultidimensionalSettings

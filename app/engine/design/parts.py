@@ -156,12 +156,10 @@ class EstimatorDesign(Part):
 
     Attributes:
         method: EAP, MAP, MLE or WLE.
-        prior_mean: Mean of the normal prior, logits.
-        prior_sd: Standard deviation of the normal prior, logits.
+        prior_mean: Mean of the normal prior, logits, as its standard deviation.
         se: Kind of standard error; None takes the method's default.
         nodes: Nodes of a fixed grid; without nodes, range and rule the grid follows the posterior.
         range: Ends of the fixed grid, logits.
-        rule: Quadrature rule of the fixed grid.
         information: Form of the information in standard errors and maximum information.
     """
 
@@ -217,9 +215,7 @@ class CutScore(Part):
     """A decision to be made: is theta above or below the cut score?
 
     Attributes:
-        theta: The cut score, logits.
         method: Confidence interval or sequential probability ratio test (SPRT).
-        confidence: Confidence of the decision.
         indifference: Half-width of the region around the cut in which either decision is right,
             logits; for the SPRT only.
     """
@@ -386,11 +382,7 @@ class BudgetDesign(Part):
 
 
 class PredictionDesign(Part):
-    """How the score is predicted.
-
-    Attributes:
-        method: Method of prediction; None is `combined`.
-    """
+    """How the score is predicted."""
 
     method: FromJson[PredictionMethod] | None = Field(
         default=None,

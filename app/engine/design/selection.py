@@ -112,19 +112,12 @@ class SelectionDesign(Part):
     """How items are chosen.
 
     Attributes:
-        criterion: Criterion of an item's worth.
-        top_k: Number of best items among which one is drawn at random.
         random_start: Number of random items at the start.
-        nearest_start: Whether the first item is that whose difficulty is nearest to the start
-            theta; it has no effect after random items.
+        nearest_start: It has no effect after random items.
         strata: Number of strata of the a-stratified criterion.
-        cost_weight: 0 ignores cost, 1 takes the worth per unit of expected cost.
         quarantine: Whether to leave out the items that lint quarantines, unless the caller gives
             the active items.
-        content: Content balancing; None for none.
-        exposure: Limit on the use of items; None for none.
-        target: Score that either V-optimality predicts: shares by tag, "all" for the whole bank;
-            None is the whole bank.
+        target: None is the whole bank.
     """
 
     criterion: FromJson[CriterionName] = CriterionName.MAXIMUM_INFORMATION

@@ -108,12 +108,7 @@ class Loadings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """Normal distribution of the abilities of a bank's reference models.
-
-    Attributes:
-        mean: Mean of the abilities, shape (D,).
-        covariance: Covariance of the abilities, shape (D, D).
-    """
+    """Normal distribution of the abilities of a bank's reference models, shapes (D,) and (D, D)."""
 
     mean: FloatArray
     covariance: FloatArray
@@ -135,12 +130,7 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class MultidimensionalModel:
-    """Several abilities of a bank.
-
-    Attributes:
-        items: Loadings of the items.
-        population: Distribution of the abilities of the reference models.
-    """
+    """Several abilities of a bank."""
 
     items: Loadings
     population: Population

@@ -91,11 +91,7 @@ class WeakOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks(WeakOrder):
-    """An order with its pairs. Groups are cut between neighbours whose order is decided.
-
-    Attributes:
-        pairs: All pairs, in the order of `order`.
-    """
+    """An order with all its pairs. Groups are cut between neighbours whose order is decided."""
 
     pairs: tuple[Pair, ...]
 

@@ -34,12 +34,7 @@ class RankingPreset(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRanking:
-    """Defaults of a preset.
-
-    Attributes:
-        rules: Fields of `RankingRules`.
-        asking: Sections of each member's test design.
-    """
+    """Defaults of a preset: fields of `RankingRules`, and sections of each member's test design."""
 
     rules: Mapping[str, Any]
     asking: Mapping[str, Any]

@@ -46,11 +46,7 @@ class Optimality(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetVariance:
-    """V-optimality with a covariance of the scores that was learned from recorded answers.
-
-    Attributes:
-        target: The score that the test predicts.
-    """
+    """V-optimality with a covariance of the scores that was learned from recorded answers."""
 
     target: Target
 
@@ -64,9 +60,7 @@ class TargetVariance:
 class AbilityDesign:
     """Optimality of the abilities' covariance at the current estimate.
 
-    Attributes:
-        optimality: The criterion.
-        weights: Weight of each item in the target of either V-optimality, shape (n_items,).
+    Either V-optimality has weights of the items in its target, shape (n_items,).
     """
 
     optimality: Optimality

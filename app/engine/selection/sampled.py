@@ -44,9 +44,7 @@ LEAD = 24
 class CurveVariance:
     """V-optimality by score curves: the reduction of the target's variance by an answer.
 
-    Attributes:
-        curves: Score curves of all items.
-        weights: Weight of each item in the target score, shape (n_items,).
+    The weights are those of the items in the target score, shape (n_items,).
     """
 
     curves: ScoreCurves
@@ -155,13 +153,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedOrSampled:
-    """Chooses by the curves, or samples with the probability that the curves do not hold.
-
-    Attributes:
-        estimator: Estimator of the score; gives the probability that the curves do not hold.
-        wanted: Selector that uses the curves.
-        sampled: Selector that samples without the curves.
-    """
+    """Chooses by the curves, or samples with the estimator's probability that they do not hold."""
 
     estimator: ScoreEstimator
     wanted: Selector
@@ -189,11 +181,7 @@ class ThetaThenSampled:
     A test for theta asks items that are steep at its theta. Their answers may leave open which
     reference models the examinee resembles. More such items would improve neither theta nor the
     score then, but sampled items do. After `LEAD` sampled items the test chooses for theta again.
-
-    Attributes:
-        wanted: Selector of items for theta.
-        sampled: Selector that samples.
-        curves: Decide whether the examinee's place among the reference models is open.
+    The curves decide whether the examinee's place among the reference models is open.
     """
 
     wanted: Selector

@@ -65,8 +65,6 @@ class Taken:
 
     Attributes:
         state: Final state of the test, without pending items.
-        stop: Reason of its end.
-        estimate: Final theta with its interval.
         prediction: Predicted score over all items that the examinee has an answer to.
         accuracy: True score over these items.
     """
@@ -97,7 +95,6 @@ class Summary:
         theta_rmse: Root mean squared error of theta, logits.
         coverage95: Share of the 95 % intervals of theta that hold the reference.
         accuracy_mae: Mean absolute error of the predicted score.
-        accuracy_mae_se: Standard error of `accuracy_mae`.
         accuracy_coverage95: Share of the score's 95 % intervals that hold the true score.
         exposure_mean: Mean exposure rate of the active items.
         exposure_max: Highest exposure rate of an active item.
