@@ -37,11 +37,7 @@ class CallbackEndpoint:
         return await endpoint.ask(payload, endpoint.read)
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Not possible.
-
-        Raises:
-            EndpointRejectedError: Always.
-        """
+        """Not possible: raises an `EndpointRejectedError`."""
         raise EndpointRejectedError(
             "An endpoint of kind 'callback' scores answers; it cannot answer questions (it got "
             f"one of {len(request.messages)} messages)."

@@ -318,11 +318,7 @@ def _credentials(config: EndpointConfig) -> dict[str, str]:
 
 
 def require_model(config: EndpointConfig) -> None:
-    """Refuse a configuration without a model name.
-
-    Raises:
-        InvalidInputError: The name is empty.
-    """
+    """Refuse a configuration without a model name, by an `InvalidInputError`."""
     if not config.model:
         raise _wrong("/model", f"An endpoint of kind {config.kind!r} needs the name of a model.")
 

@@ -166,11 +166,7 @@ class Filtered(Generic[Table]):
         return dict(Counter(dropped.reason for dropped in (*self.items, *self.examinees)))
 
     def require_two(self, n_items: int) -> None:
-        """Refuse fewer than two items to estimate ability from, and say why others are not used.
-
-        Raises:
-            CalibrationError: There are fewer.
-        """
+        """Raise a `CalibrationError` for fewer than two items, and say why others are not used."""
         if n_items < 2:
             reasons = Counter(item.reason for item in (*self.items, *self.score_only))
             aside = ", ".join(f"{n} {reason.replace('_', ' ')}" for reason, n in reasons.items())

@@ -84,11 +84,7 @@ class ScoreMatrix(AnswerTable):
                 yield rows, block.astype(np.float64), None
 
     def require_two_examinees(self) -> None:
-        """Refuse a matrix with one row.
-
-        Raises:
-            CalibrationError: Fewer than two examinees.
-        """
+        """Refuse a matrix of fewer than two rows, by a `CalibrationError`."""
         if self.n_examinees < 2:
             raise CalibrationError(
                 f"Calibration needs at least 2 examinees (rows), got {self.n_examinees}."

@@ -123,11 +123,7 @@ class AdaptiveTest:
         return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
 
     def tell(self, state: CatState, response: Response) -> CatState:
-        """The state after a pending item was scored.
-
-        Raises:
-            InvalidInputError: The item is not pending.
-        """
+        """The state after a pending item was scored; see `CatState.with_response`."""
         return state.with_response(
             response, self.estimator.update(self.bank, state.belief, response)
         )

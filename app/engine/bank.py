@@ -233,11 +233,7 @@ class ItemBank:
         )
 
     def require_scale(self, scale: str) -> None:
-        """Refuse thetas of another scale.
-
-        Raises:
-            ScaleMismatchError: `scale` is not this bank's scale.
-        """
+        """Refuse thetas of another scale, by a `ScaleMismatchError`."""
         if scale != self.scale:
             raise ScaleMismatchError(
                 f"The bank's scale is {self.scale!r}, got a theta on scale {scale!r}; "

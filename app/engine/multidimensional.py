@@ -91,11 +91,7 @@ class ProfileMap:
     name = "profile-map"
 
     def start(self, bank: ItemBank) -> ProfileBelief:
-        """The belief before any answer: the population.
-
-        Raises:
-            InvalidInputError: The bank has no loadings.
-        """
+        """The belief before any answer: the population."""
         abilities = abilities_of(bank)
         population = abilities.population
         return ProfileBelief(
@@ -128,11 +124,7 @@ class ProfileMap:
 
 
 def abilities_of(bank: ItemBank) -> MultidimensionalModel:
-    """The abilities of a bank that has loadings.
-
-    Raises:
-        InvalidInputError: The bank has no loadings.
-    """
+    """The abilities of a bank; without loadings, an `InvalidInputError`."""
     if bank.abilities is None:
         raise InvalidInputError(
             "This needs a bank with loadings, and this bank has none: calibrate with the model "

@@ -125,11 +125,7 @@ class ResponseTable(AnswerTable):
 
 
 def require_unique(kind: str, names: Sequence[str]) -> None:
-    """Refuse a name that occurs twice.
-
-    Raises:
-        InvalidInputError: There is one.
-    """
+    """Refuse a name that occurs twice, by an `InvalidInputError`."""
     if len(set(names)) < len(names):
         (twice, _), *_ = Counter(names).most_common(1)
         raise InvalidInputError(f"The {kind} {twice!r} occurs twice.")

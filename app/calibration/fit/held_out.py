@@ -128,11 +128,7 @@ class HeldOut:
         return sum(len(fold.scores) for fold in self.folds)
 
     def correction(self, without_half: int | None = None) -> IntervalCorrection:
-        """Correction of intervals, learned from all examinees or without one half of them.
-
-        Raises:
-            InvalidInputError: Fewer than 20 examinees.
-        """
+        """Correction of intervals, learned from all examinees or without one half of them."""
 
         def of(tests: Sequence[Glimpse]) -> list[Glimpse]:
             return [one for one in tests if without_half is None or one.row % 2 != without_half]

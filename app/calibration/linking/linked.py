@@ -248,12 +248,7 @@ def parts_of(matrix: ScoreMatrix, size: int, rng: np.random.Generator) -> tuple[
 def calibrate_in_parts(
     matrix: ScoreMatrix, settings: CalibrationSettings, size: int, rng: np.random.Generator
 ) -> Calibration:
-    """Calibrate parts of about `size` items one after the other, and join them.
-
-    Raises:
-        CalibrationError: A matrix without information, or a part that shares too few examinees.
-        InvalidInputError: A size below `LEAST_PART`.
-    """
+    """Calibrate the `parts_of` a matrix one after the other, and join them."""
     matrix.require_calibratable()
     parts = parts_of(matrix, size, rng)
     results = [

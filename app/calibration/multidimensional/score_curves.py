@@ -8,6 +8,7 @@ holds beyond the reference models as much as among them; see `app.engine.predict
 """
 
 import numpy as np
+from scipy.special import expit
 
 from app.calibration.matrix import evenly
 from app.calibration.multidimensional.score_model import LEAST_EXAMINEES
@@ -42,7 +43,7 @@ def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> Sc
     known = np.where(answered, some, 0.0)
     theta = general_ability(some)
     slope, intercept = _general_curves(known, answered, theta)
-    expected = _sigmoid(theta[:, None] * slope + intercept)
+    expected = expit(theta[:, None] * slope + intercept)
     variance = expected * (1.0 - expected)
     residual = np.where(answered, known - expected, 0.0)
     binary = bool(np.isin(known, (0.0, 1.0)).all())
@@ -100,7 +101,7 @@ def _general_curves(
     for_slope, for_intercept = _SLOPE_SD**-2, _INTERCEPT_SD**-2
     counted = answered.astype(np.float64)
     for _ in range(_STEPS):
-        expected = _sigmoid(theta[:, None] * slope + intercept)
+        expected = expit(theta[:, None] * slope + intercept)
         residual = (known - expected) * counted
         weight = expected * (1.0 - expected) * counted
         by_slope = theta @ residual - for_slope * (slope - 1.0)
@@ -121,10 +122,6 @@ def _general_curves(
 def _abilities(n_examinees: int, n_items: int) -> int:
     number = min(n_examinees // _EXAMINEES_EACH, _MOST_ABILITIES, _MOST_NUMBERS // n_items)
     return max(number, _FEWEST_ABILITIES)
-
-
-def _sigmoid(logit: FloatArray) -> FloatArray:
-    return 1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))
 
 
 def learn_curves(scores: FloatArray, rng: np.random.Generator) -> LearnedCurves:

@@ -48,14 +48,10 @@ _QUANTILES = 101
 
 
 def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
-    """Filter the answers; the result also lists what was dropped.
-
-    Returns:
-        The filtered answers, as the type of matrix that the plan's model needs.
+    """Filter the answers, as the calibrator of the plan's model does.
 
     Raises:
         InvalidInputError: No answers at all, or a score outside the model's values.
-        CalibrationError: Answers from which nothing can be estimated.
     """
     if table.n_answers == 0:
         raise InvalidInputError(
@@ -71,11 +67,7 @@ def decided(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> Calib
 
 
 def fit(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
-    """Calibrate by the plan's model, and judge how well it fits.
-
-    Raises:
-        CalibrationError: A matrix without information.
-    """
+    """Calibrate by the plan's model, and judge how well it fits."""
     return CALIBRATORS[plan.model].fit(matrix, decided(matrix, plan), report)
 
 

@@ -300,11 +300,7 @@ def _dealt(matrix: ScoreMatrix, size: int, plan: CalibrationPlan) -> tuple[IntAr
 
 
 def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Report) -> Fitted:
-    """Calibrate one part.
-
-    Raises:
-        CalibrationError: Answers without information.
-    """
+    """Calibrate one part."""
     report({"phase": "calibrating"})
     found = calibrate_part(matrix, plan.settings(), number, watch=watching(report))
     errors = found.known_errors
@@ -330,11 +326,7 @@ def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Re
 def fit_joined(
     matrix: ScoreMatrix, plan: CalibrationPlan, fitted: Sequence[FittedPart], report: Report
 ) -> Fitted:
-    """Join the parts on the scale of the first part, and examine the fit of the whole.
-
-    Raises:
-        CalibrationError: The parts share too few examinees.
-    """
+    """Join the parts on the scale of the first part, and examine the fit of the whole."""
     report({"phase": "joining"})
     results = [_read(part, plan) for part in fitted]
     own = measured(matrix, plan)
@@ -350,11 +342,7 @@ def digest_of(matrix: ScoreMatrix) -> str:
 
 
 def require_same_answers(parts: Sequence[FittedPart], digest: str) -> None:
-    """Refuse to join parts that were fitted to other answers than the present ones.
-
-    Raises:
-        CalibrationError: A part has another digest.
-    """
+    """Raise a `CalibrationError` if parts were fitted to other answers than the present ones."""
     if any(part.figures["answers"] != digest for part in parts):
         raise CalibrationError(
             "The answers changed while their parts were calibrated: calibrate them again."

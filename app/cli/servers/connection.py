@@ -49,11 +49,9 @@ async def connected(
 ) -> AsyncIterator[AsyncSextant]:
     """Client of the named server, or else of the API of this process on the configured database.
 
-    Where the command needs one, this process then has a worker, too.
-
-    Args:
-        bank: Bank that the test will ask; a worker of our own installs `demo`.
-        word: Names a field in errors; by default after the option that sets it.
+    Where the command needs one, this process then has a worker, too, which installs `demo` if it is
+    the `bank` that the test will ask. `word` names a field in errors, by default after the option
+    that sets it.
     """
     if (named := chosen().target) is not None:
         async with reached(named, word) as client:
@@ -75,11 +73,8 @@ async def there(
 ) -> AsyncIterator[bool]:
     """Whether a resource of this name had to be created; a failing block removes it again.
 
-    Args:
-        client: Client of the server.
-        kind: Collection, `banks` or `response-sets`.
-        name: Name of the resource.
-        new: Request body that creates it; None in a dry run, which creates nothing.
+    Its kind is a collection, `banks` or `response-sets`, and `new` the body that creates it; None
+    in a dry run, which creates nothing.
     """
     path, made = path_of(kind, name), False
     try:

@@ -197,9 +197,7 @@ def tell_list(kind: type[M], found: Sequence[JsonObject], columns: Columns[M]) -
 def in_words(client: AsyncSextant, word: Word | None = None) -> Iterator[None]:
     """Turn the client's errors in the block, except `MissingFieldError`, into `SextantError`.
 
-    Args:
-        client: Client of the server.
-        word: Names a field of the request; by default after the option that sets it.
+    `word` names a field of the request, by default after the option that sets it.
     """
     try:
         yield

@@ -189,11 +189,7 @@ class EstimatorDesign(Part):
         )
 
     def require_useful(self) -> None:
-        """Refuse a grid that cannot hold a posterior; only stored designs may have one.
-
-        Raises:
-            InvalidInputError: `FixedGrid.require_useful` refuses the grid.
-        """
+        """Refuse what `FixedGrid.require_useful` refuses; only stored designs may have such a grid."""
         try:
             if (grid := self._grid()) is not None:
                 grid.require_useful()
@@ -316,11 +312,7 @@ class StoppingDesign(Part):
         return max([own, *inner, 1.0])
 
     def require_one_ability(self) -> None:
-        """Refuse rules that work with one ability only.
-
-        Raises:
-            InvalidInputError: There is such a rule.
-        """
+        """Refuse rules that work with one ability only, by an `InvalidInputError`."""
         by_ratio = self.cut_score is not None and self.cut_score.method is DecisionMethod.SPRT
         for pointer, is_given, instead in (
             ("/stopping/cut_score/method", by_ratio, "take ci"),

@@ -175,9 +175,6 @@ def learn_intervals(
         ends: The same tests where the design's stopping rules end them. All factors are scaled so
             that 95 % of the intervals hold there, because the end depends on the answers.
         references: Whole-bank thetas of the reference models, shape (n_examinees,).
-
-    Raises:
-        InvalidInputError: There are too few examinees for a 95 % quantile.
     """
     correction = learn_correction(seen, known=references)
     theta = _held(correction.theta, ends)
