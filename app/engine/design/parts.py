@@ -189,7 +189,7 @@ class EstimatorDesign(Part):
         )
 
     def require_useful(self) -> None:
-        """Refuse what `FixedGrid.require_useful` refuses; only stored designs may have such a grid."""
+        """Refuse a grid as `FixedGrid.require_useful` does; only stored designs may have such."""
         try:
             if (grid := self._grid()) is not None:
                 grid.require_useful()
