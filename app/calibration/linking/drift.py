@@ -78,8 +78,9 @@ class Drift:
 def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None = None) -> Drift:
     """Compare new answers with the curves of a bank; items that it lacks are ignored.
 
-    `old_se` are the standard errors of the bank's difficulties, shape (bank.n_items,), NaN or None
-    where unknown. They keep the error of an old difficulty from counting as drift.
+    `old_se` are the standard errors of the bank's difficulties and slopes, shape (bank.n_items, 2),
+    NaN or None where unknown. They keep the error of an old curve from counting as drift. Where a
+    difficulty's error alone is known, the log slope counts as just as uncertain.
 
     Raises:
         CalibrationError: Fewer than two common items with a slope other than 0, or no answers to
@@ -96,8 +97,10 @@ def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None
         )
     common = matrix.select(rows, np.array(columns))
     positions = np.array([index[key] for key in common.items])
-    se_before = np.zeros(len(positions)) if old_se is None else np.nan_to_num(old_se[positions])
-    return _Search(common, bank.parameters.take(positions), se_before).run()
+    items = bank.parameters.take(positions)
+    of_b, of_a = np.zeros((2, len(positions))) if old_se is None else old_se[positions].T
+    of_log_a = np.where(np.isnan(of_a), of_b, of_a / items.a)
+    return _Search(common, items, np.nan_to_num(np.column_stack([of_b, of_log_a])) ** 2).run()
 
 
 class _Refit(NamedTuple):
@@ -106,7 +109,7 @@ class _Refit(NamedTuple):
     shift: float
     se: float
     ratio: float
-    """Likelihood-ratio statistic: twice the gain in log-likelihood."""
+    """Likelihood-ratio statistic: twice the gain in log-likelihood, less for an uncertain curve."""
     distance: float
     easier: float
 
@@ -115,7 +118,8 @@ class _Refit(NamedTuple):
 class _Search:
     matrix: ScoreMatrix
     items: ItemParameters
-    se_before: FloatArray
+    old_variance: FloatArray
+    """Error variances of b and log a in the bank, shape (n_items, 2)."""
 
     @property
     def b(self) -> FloatArray:
@@ -149,9 +153,7 @@ class _Search:
         shift, se, ratio, distance, easier = (
             np.array(column) for column in zip(*refits, strict=True)
         )
-        # The ratio reflects only the new answers' error; the old difficulty has an error as well.
-        total = np.hypot(se, self.se_before)
-        p_value = chdtrc(2, np.maximum(ratio, 0.0) * (se / total) ** 2)
+        p_value = chdtrc(2, ratio)
         drifted = (p_value < SIGNIFICANT) & (distance >= DISTANT)
         return Drift(
             keys=self.matrix.items,
@@ -159,8 +161,8 @@ class _Search:
             old_b=self.b,
             new_b=self.b + shift,
             se=se,
-            # The Wald statistic shift / total would not do: its standard error grows with the shift
-            # (Hauck & Donner 1977), so that the clearest cases of drift look doubtful.
+            # The Wald statistic would not do: its standard error grows with the shift (Hauck &
+            # Donner 1977), so that the clearest cases of drift look doubtful.
             z=np.sign(easier) * -ndtri(np.maximum(p_value, 1e-300) / 2),
             p_value=p_value,
             distance=distance,
@@ -185,10 +187,11 @@ class _Search:
         fit = _maximise(curve, right, wrong)
         seen = np.concatenate([right, wrong]).mean(axis=0)
         gap = curve.at(fit.x).p - old.p
+        ratio = 2 * max(fit.log_likelihood - _log_likelihood(old, right, wrong), 0.0)
         return _Refit(
             shift=float(fit.x[0]),
-            se=fit.se,
-            ratio=2 * max(fit.log_likelihood - _log_likelihood(old, right, wrong), 0.0),
+            se=float(np.sqrt(np.linalg.inv(fit.information)[0, 0])),
+            ratio=ratio * _left(fit, self.old_variance[j]) if ratio else 0.0,
             distance=float(np.sqrt(seen @ gap**2)),
             easier=float(seen @ gap),
         )
@@ -225,8 +228,20 @@ class _Curve(NamedTuple):
 
 class _Fit(NamedTuple):
     x: FloatArray
-    se: float
+    information: FloatArray
     log_likelihood: float
+
+
+def _left(fit: _Fit, old_variance: FloatArray) -> float:
+    """Share of the likelihood ratio that is left once the old curve's own error is allowed for.
+
+    The ratio is about the squared length of the change in errors of the new answers alone. It is
+    chi-square only in errors of both curves. With few reference models, above all the slope of an
+    old curve is uncertain, and a steep one is mostly too steep.
+    """
+    covariance = np.linalg.inv(fit.information) + np.diag(old_variance)
+    own, both = fit.x @ fit.information @ fit.x, fit.x @ np.linalg.solve(covariance, fit.x)
+    return float(both / own)
 
 
 _PENALTY = np.array([_SHIFT_SD**-2, _STRETCH_SD**-2])
@@ -254,8 +269,8 @@ def _maximise(curve: _Curve, right: FloatArray, wrong: FloatArray) -> _Fit:
         if gain < 1e-7:
             break
     scores = _scores(current, right, wrong)
-    covariance = np.linalg.inv(scores.T @ scores + np.diag(_PENALTY))
-    return _Fit(x, float(np.sqrt(covariance[0, 0])), value)
+    information: FloatArray = scores.T @ scores + np.diag(_PENALTY)
+    return _Fit(x, information, value)
 
 
 def _log_likelihood(at: _At, right: FloatArray, wrong: FloatArray) -> float:
