@@ -259,12 +259,9 @@ def _number(value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class OptionText:
-    """The texts of one option, for its likelihood.
+    """The texts of one option, for its likelihood, as in `LikelihoodRequest`.
 
-    Attributes:
-        context: Text before the continuation.
-        continuation: Text whose likelihood is asked for.
-        compared: Text by whose length the likelihood is divided: the option without the gap.
+    The likelihood is divided by the length of the `compared` text: the option without the gap.
     """
 
     context: str

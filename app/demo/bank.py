@@ -173,8 +173,7 @@ def _item(
 def reference_answers(demo: DemoBank) -> FloatArray:
     """Right (1) and wrong (0) answers of the reference models, drawn with the items' probabilities.
 
-    Returns:
-        Answers, shape (N_REFERENCE, n_items), the least able model first.
+    The shape is (N_REFERENCE, n_items), the least able model first.
     """
     chances = demo.item_bank().expected_score(np.linspace(-MOST_ABLE, MOST_ABLE, N_REFERENCE))
     drawn = np.random.default_rng(demo.seed).random(chances.shape)

@@ -75,13 +75,8 @@ class ScriptedModel:
 
     Whether it answers an item correctly is drawn once, with the probability of the item's curve.
     The draw is a pure function of (seed, item), so that it gives the same answer every time.
-
-    Args:
-        theta: Ability, logits on the bank's scale.
-        seed: Random seed of the draws.
-        items: Items that it knows; by default those of the demo bank.
-        skills: Prefix of an item's key -> another ability, for models that are better at one task
-            than at another.
+    `skills` are abilities by the beginning of an item's key, for models that are better at one task
+    than at another.
     """
 
     def __init__(

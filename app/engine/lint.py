@@ -57,7 +57,6 @@ class Finding:
     Attributes:
         code: Code of the fault, one of `CODES`.
         severity: "error" for faults that are quarantined by default.
-        item_id: Id of the item.
         field: Parameter or property with the fault.
         value: Value of that field; None if it has no short form.
         message: One sentence for the bank's owner.

@@ -189,8 +189,7 @@ def _expected(
 ) -> tuple[FloatArray, FloatArray]:
     """Belief along the direction in which the items' score rises fastest, and expected scores.
 
-    Returns:
-        Mass of the nodes, shape (n_nodes,), and expected scores there, shape (n_nodes, n_items).
+    The mass of the nodes has shape (n_nodes,), the scores there have shape (n_nodes, n_items).
     """
     loadings = abilities_of(bank).items
     slopes = loadings.slopes[items]

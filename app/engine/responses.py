@@ -16,13 +16,7 @@ from app.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerTable(ABC):
-    """Answers of examinees (rows) to items (columns).
-
-    Attributes:
-        examinees: Names of the rows.
-        items: Ids of the columns.
-        scores: Scores, shape (n_examinees, n_items), read-only.
-    """
+    """Answers of examinees (rows, by name) to items (columns, by id); the scores are read-only."""
 
     examinees: tuple[str, ...]
     items: tuple[str, ...]

@@ -166,7 +166,6 @@ class CatState:
     """One adaptive test between two steps.
 
     Attributes:
-        belief: Belief about theta.
         responses: Scored answers in order of arrival.
         pending: Items asked and not yet closed, in order of asking.
         unscored: Items closed without a score (error, refusal, unparsed, truncated).

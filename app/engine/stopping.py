@@ -60,7 +60,6 @@ class Situation:
 
     Attributes:
         state: The test so far, pending items included.
-        pool: The items the test may ask.
         elapsed_s: Seconds since the test began.
         answered: The test without those answers of `state` that are only expected; None if all
             answers are real.

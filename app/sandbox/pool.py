@@ -78,11 +78,9 @@ class LostError(LimitExceededError):
 class Sandbox:
     """Runs work in children; usable from any event loop or thread of this process.
 
-    Args:
-        preloaded: Modules that the helper loads before it forks.
-        spare: Extra places for keys that have no work of the size running, for large work one at
-            most; see `FairSemaphore`.
-        waiting: Most pieces of work of each size that may wait.
+    The helper loads the `preloaded` modules before it forks. `spare` are extra places for keys that
+    have no work of the size running, for large work one at most; see `FairSemaphore`. So many
+    pieces of work of each size may be `waiting`.
     """
 
     def __init__(

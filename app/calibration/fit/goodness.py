@@ -56,7 +56,6 @@ class M2:
         rmsea: Misfit per degree of freedom, independent of the number of examinees.
         rmsea_lo: Lower end of the RMSEA's 90 % interval.
         rmsea_hi: Upper end of the RMSEA's 90 % interval.
-        n_items: Number of items that M2 uses.
         n_examinees: Number of examinees with answers to all these items.
     """
 

@@ -19,13 +19,11 @@ import numpy as np
 from app.calibration.fit.held_out import (
     FOR_ABILITY,
     FOR_SCORE,
-    Blind,
     Records,
     tests_on_the_way,
 )
 from app.calibration.matrix import HoldOut, evenly, split_by_strength
 from app.engine.bank import IntArray, ItemBank
-from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
@@ -91,7 +89,10 @@ def _rows(
         scores = records.scores_of(evenly(held.tested, MOST_TESTED // len(hold_outs)))
         thetas += whole_bank_abilities(blind.bank, scores)[0].tolist()
         correction = _correction(records, held.known, seed)
-        for name, design in _designs(blind).items():
+        designs = {"ability": FOR_ABILITY}
+        if blind.curves is not None or blind.bank.abilities is not None:  # scores can be predicted
+            designs = {"score": FOR_SCORE, **designs}
+        for name, design in designs.items():
             test = design.build(
                 blind.bank, correction=correction, targets=blind.targets, curves=blind.curves
             )
@@ -105,14 +106,6 @@ def _rows(
         for name, ends in taken.items()
         if len(ends) == len(thetas)  # the score test may exist for some families only
     )
-
-
-def _designs(blind: Blind) -> dict[str, Design]:
-    """The test for theta and, if scores can be predicted, the test for the score."""
-    found = {"ability": FOR_ABILITY}
-    if blind.curves is not None or blind.bank.abilities is not None:
-        found = {"score": FOR_SCORE, **found}
-    return found
 
 
 def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrection | None:

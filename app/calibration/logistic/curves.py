@@ -107,11 +107,7 @@ def probabilities(items: ItemParameters, theta: FloatArray) -> tuple[FloatArray,
 def slopes_of_curves(
     curves: Curves, theta: FloatArray, columns: Sequence[int]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """P, Q and the derivatives of P in some coordinates.
-
-    Returns:
-        P and Q, shape (n_items, n_nodes), and dP/dx, shape (n_items, len(columns), n_nodes).
-    """
+    """P and Q, shape (n_items, n_nodes), and dP/dx, shape (n_items, len(columns), n_nodes)."""
     x = curves.x
     s, s_complement = _sigmoids(curves.a, x[:, INTERCEPT], theta)
     c, c_complement = expit(x[:, GUESSING, None]), expit(-x[:, GUESSING, None])

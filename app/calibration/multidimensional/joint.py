@@ -9,7 +9,7 @@ Source: the WILD study for the nested loss.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -40,16 +40,12 @@ class _Layout:
     n_dimensions: int
     nested: bool
 
-    @classmethod
-    def of(cls, scores: FloatArray, settings: MultidimensionalSettings) -> Self:
-        n_examinees, n_items = scores.shape
-        return cls(n_examinees, n_items, settings.dimensions or 1, settings.nested)
-
     @property
     def n_abilities(self) -> int:
         return self.n_dimensions + self.nested
 
     def parts(self, parameters: FloatArray) -> tuple[FloatArray, ...]:
+        """Abilities, log a, intercepts, and the positive and the negative parts of the loadings."""
         n, j, k = self.n_examinees, self.n_items, self.n_dimensions
         sizes = [n * self.n_abilities, j if self.nested else 0, j, j * k, j * k]
         x, log_a, intercept, positive, negative = np.split(parameters, np.cumsum(sizes)[:-1])
@@ -67,16 +63,10 @@ class _Layout:
         slopes = a[:, None] * loadings
         return a, np.column_stack([a, slopes]) if self.nested else slopes
 
-    def joined(
-        self,
-        x: FloatArray,
-        log_a: FloatArray,
-        intercept: FloatArray,
-        positive: FloatArray,
-        negative: FloatArray,
-    ) -> FloatArray:
-        first = [x.ravel(), log_a] if self.nested else [x.ravel()]
-        return np.concatenate([*first, intercept, positive.ravel(), negative.ravel()])
+    def joined(self, x: FloatArray, log_a: FloatArray, *others: FloatArray) -> FloatArray:
+        """The inverse of `parts`."""
+        first = (x, log_a) if self.nested else (x,)
+        return np.concatenate([part.ravel() for part in (*first, *others)])
 
     def bounds(self) -> Any:
         """Bounds of the parameters, as `scipy.optimize.Bounds`."""
@@ -135,16 +125,12 @@ class JointLoss:
     @classmethod
     def of(cls, scores: FloatArray, settings: MultidimensionalSettings) -> "JointLoss":
         """Make the loss for scores in [0, 1], shape (n_examinees, n_items), NaN without answer."""
-        return cls(_Layout.of(scores, settings), settings, tuple(_blocks_of(scores)))
+        n_examinees, n_items = scores.shape
+        layout = _Layout(n_examinees, n_items, settings.dimensions or 1, settings.nested)
+        return cls(layout, settings, tuple(_blocks_of(scores)))
 
     def __call__(self, parameters: FloatArray) -> tuple[float, FloatArray]:
-        """Loss and gradient.
-
-        Args:
-            parameters: One vector of the abilities (n, D), log a of all items (nested only), their
-                intercepts, and the positive and the negative parts of their K loadings; each array
-                is raveled in C order.
-        """
+        """Loss and gradient at parameters in the order of `_Layout.parts`."""
         layout, settings = self.layout, self.settings
         x, log_a, intercept, positive, negative = layout.parts(parameters)
         a, slopes = layout.slopes(log_a, positive - negative)

@@ -136,7 +136,6 @@ class Ranking:
     Attributes:
         tests: Test of each member. All have the same bank, but may ask different items. Their
             stopping rules are not used.
-        rules: Rules for deciding, tying and ending.
         budget: Budget of all members together.
         costs: Expected cost of an item of each member, in one unit; costly members are asked less.
         closed: Members who are asked nothing more, such as those of a finished ranking that gets a

@@ -133,11 +133,7 @@ def expected_costs(
 
 
 def coarse_posterior(belief: Belief) -> tuple[FloatArray, FloatArray]:
-    """The posterior on few nodes: neighbours are merged at their centre of mass, tails are cut.
-
-    Returns:
-        Nodes and weights, each of shape (n_coarse,).
-    """
+    """Few nodes of the posterior and their weights: neighbours are merged, tails are cut."""
     nodes, weights = belief.nodes, belief.weights
     mass = weights.cumsum()
     first, last = np.searchsorted(mass, (_TAIL, 1.0 - _TAIL))

@@ -86,19 +86,15 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Expected effort and precision of tests by a design.
+    """Expected effort and precision of tests by a design; what is unknown of a whole test is None.
 
     Attributes:
-        items: Number of items asked.
         margin: Half the width of the score's 95 % interval.
         se: Standard error of theta at the end, logits.
         interval: Width of the reported 95 % interval of theta, logits.
         theta_rmse: Root mean squared error of theta under the model, logits.
         reached: Share of tests with the precision that the design asks; None if it asks none.
         stop_reasons: Share of tests by the reason of their end.
-        tokens: Tokens of a whole test; None if unknown.
-        usd: Price of a whole test, US dollars; None if unknown.
-        seconds: Time of a whole test; None if unknown.
         for_3_points: Effort for a margin of `TOLD_MARGIN`, if intervals narrow as those of random
             samples do.
         for_all: Effort for all items that may be asked.

@@ -160,8 +160,11 @@ def learn_correction(
     if known is not None:
         groups = [Shifted(seen=seen, known=known), *shifted]
         # The growth must not raise the coverage of examinees like the reference models above 95 %.
-        growing = _growing(theta, groups, is_biased=bool(shifted))
-        theta = _reaching(_held(growing, seen), shifted)
+        beyond = _growing(theta, groups, is_biased=bool(shifted))
+        theta = _held(replace(theta, beyond=beyond), seen)
+        # How far theta may be off where the examinee's place is open.
+        missing = (_unplaced_error(theta, beyond, group) for group in shifted)
+        theta = replace(theta, beyond=replace(beyond, max_bias=max(missing, default=0.0)))
     return IntervalCorrection(theta=theta, n_examinees=n_examinees)
 
 
@@ -183,11 +186,11 @@ def learn_intervals(
 
 def _growing(
     stretch: IntervalFactor, groups: Sequence[Shifted], *, is_biased: bool
-) -> IntervalFactor:
-    """The factor of the first group, which is like the reference models, with growth beyond them.
+) -> ExtrapolationAdjustment:
+    """Growth of intervals beyond the reference models, whom the first group resembles.
 
-    `is_biased` estimates the bias, too. Its standard error widens the intervals, and a margin on
-    their growth would allow for that twice.
+    The factor is that of this group. `is_biased` estimates the bias, too. Its standard error widens
+    the intervals, and a margin on their growth would allow for that twice.
     """
     beyond = [ExtrapolationAdjustment.of(group.known) for group in groups]
     if is_biased:
@@ -203,7 +206,7 @@ def _growing(
     errors, looks = _errors(stretch, groups, beyond)
     margin = 0.0 if is_biased else 1.0
     up, down = (one.value + margin * one.sd for one in growth_of(errors, looks))
-    return replace(stretch, beyond=replace(beyond[0], above=up, below=down))
+    return replace(beyond[0], above=up, below=down)
 
 
 def _errors(
@@ -255,15 +258,6 @@ def _held(stretch: IntervalFactor, seen: Sequence[Glimpse]) -> IntervalFactor:
             times = float(np.exp(np.quantile(ratios, _LEVEL, method="weibull")))
             stretch = replace(stretch, factor=tuple(times * each for each in stretch.factor))
     return stretch
-
-
-def _reaching(stretch: IntervalFactor, shifted: Sequence[Shifted]) -> IntervalFactor:
-    """The factor, with how far theta may be off where the examinee's place is open."""
-    beyond = stretch.beyond
-    if beyond is None:
-        return stretch
-    max_bias = max((_unplaced_error(stretch, beyond, group) for group in shifted), default=0.0)
-    return replace(stretch, beyond=replace(beyond, max_bias=max_bias))
 
 
 def _unplaced_error(

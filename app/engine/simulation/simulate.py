@@ -96,12 +96,11 @@ class Summary:
         coverage95: Share of the 95 % intervals of theta that hold the reference.
         accuracy_mae: Mean absolute error of the predicted score.
         accuracy_coverage95: Share of the score's 95 % intervals that hold the true score.
-        exposure_mean: Mean exposure rate of the active items.
-        exposure_max: Highest exposure rate of an active item.
+        exposure_mean: Mean exposure rate of the active items; `exposure_max` is the highest.
         overlap: Mean share of the items of a test that another test asked, too.
         overlap_jaccard: Mean over pairs of tests of the common items' share of their union.
-        spearman: Rank correlation of theta and the true score; None if either is constant.
-        kendall: Kendall's tau of theta and the true score; None if either is constant.
+        spearman: Rank correlation of theta and the true score, as `kendall`; None if either is
+            constant.
         moved_ranks: Share of examinees whose ranks by theta and by true score differ by over ten.
     """
 
@@ -293,10 +292,9 @@ def _standard_error(values: FloatArray) -> float | None:
 def ranks_alike(
     thetas: FloatArray, accuracies: Sequence[float] | FloatArray
 ) -> tuple[float | None, float | None, float]:
-    """Agreement between the orders of the examinees by theta and by true score.
+    """Spearman's and Kendall's correlation of two orders, and the share of moved examinees.
 
-    Returns:
-        Spearman's and Kendall's correlation, and the share of moved examinees; see `Summary`.
+    The orders are those by theta and by true score; see `Summary`.
     """
     scores = np.asarray(accuracies)
     moved = np.abs(ranks(thetas) - ranks(scores)) > _FAR_IN_RANKS
