@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
@@ -102,13 +101,8 @@ class Transport:
         await self._connections.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._connections.__aexit__(exc_type, exc, traceback)
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._connections.__aexit__(*failure)
 
     async def post_json(
         self,

@@ -21,7 +21,7 @@ products; Paek & Cai (2014), Educational and Psychological Measurement 74, for t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -157,7 +157,8 @@ def parameter_errors(
     estimated = _estimated(problem, curves)
     used = np.array(sorted({SLOPE, *problem.family.free}))
     block = np.ix_(np.arange(matrix.n_items), used, used)
-    pieces = _Pieces.at(curves, density, used)
+    p, q, derivatives = slopes_of_curves(curves, density.nodes, used.tolist())
+    pieces = _Pieces(curves, derivatives / p[:, None, :], -derivatives / q[:, None, :])
     full = 0 < estimated.sum() <= MAX_FULL_COORDINATES  # 0 where all items are anchors
     # Items with priors of their own have few answers, and any two share hardly any examinees.
     full = full and not problem.priors.by_item
@@ -175,18 +176,12 @@ def parameter_errors(
     return ParameterErrors(method, curves, covariance, estimated)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Pieces:
+class _Pieces(NamedTuple):
     """Derivatives of log P and log Q at the nodes, shape (n_items, n_used, n_nodes)."""
 
     items: Curves
     right: FloatArray
     wrong: FloatArray
-
-    @classmethod
-    def at(cls, curves: Curves, density: LatentDensity, used: IntArray) -> "_Pieces":
-        p, q, derivatives = slopes_of_curves(curves, density.nodes, used.tolist())
-        return cls(curves, derivatives / p[:, None, :], -derivatives / q[:, None, :])
 
 
 def _estimated(problem: Problem, curves: Curves) -> BoolArray:

@@ -213,24 +213,14 @@ class Design(Part):
         targets: Mapping[str, Target] | None = None,
         curves: LearnedCurves | None = None,
     ) -> AdaptiveTest:
-        """The test on a bank.
+        """The test on a bank, whose index is shared by all tests on it.
 
-        Args:
-            bank: Any bank; its index is shared by all tests on it.
-            active: Mask of the items that may be asked, shape (n_items,); None means all, except
-                the quarantined items if the design quarantines.
-            tags: Tags of each item, for content balancing.
-            costs: Expected cost of each item in one unit (tokens, usd), above 0, for information
-                per cost, shape (n_items,).
-            exposure: Sympson-Hetter acceptance probabilities, shape (n_items,), for exposure
-                control, from `app.engine.simulation.simulate.fit_acceptance`.
-            correction: Correction of theta's intervals that was learned for this bank.
-            targets: Scores that a score model predicts, by tag ("all" is the whole bank). It then
-                predicts the score that the design is about, in place of p-IRT, unless the design
-                names p-IRT.
-            curves: Score curves learned from reference models; None uses the bank's parameters, as
-                if there were no reference models. They predict the score unless the design names
-                another method.
+        The facts about the bank are those of `BankFacts`; `exposure` comes from
+        `app.engine.simulation.simulate.fit_acceptance`, and the correction was learned for this
+        bank. Without `active`, a design that quarantines leaves out the quarantined items. Targets,
+        by tag ("all" is the whole bank), predict the score in place of p-IRT, unless the design
+        names it. Curves predict it unless the design names another method; without any, the bank's
+        parameters do, as if there were no reference models.
 
         Raises:
             InvalidInputError: The design needs something that is not given, or no item is left.

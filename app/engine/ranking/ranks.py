@@ -117,14 +117,11 @@ def ranks_of(
 ) -> Ranks:
     """Order, pairs, tie groups and rank ranges of examinees on one scale.
 
-    Args:
-        abilities: Stated abilities on one scale, with an infinite error for an examinee without
-            answers. They give the order and its posterior probability.
-        looks: Looks that decide; by default one look at these abilities.
-        confidence: The order of a pair is wrong with probability 1 - confidence at most.
-        holm: Whether the confidence holds for all pairs together, by Holm's correction.
-        either_way: Whether 1 - confidence bounds both directions together: equals are separated
-            with at most that probability.
+    The abilities, with an infinite error for an examinee without answers, give the order and its
+    posterior probability; the looks decide, by default one at these abilities. The order of a pair
+    is wrong with probability 1 - confidence at most. By Holm's correction, the confidence holds for
+    all pairs together. `either_way` bounds both directions together by 1 - confidence: equals are
+    separated with at most that probability.
 
     Raises:
         InvalidInputError: There is no examinee, or a number is not finite.

@@ -26,9 +26,8 @@ class Pool:
     @property
     def n_active(self) -> int:
         """Number of items that a test may ask."""
-        return (
-            self.index.bank.n_items if self.active is None else int(np.count_nonzero(self.active))
-        )
+        active = self.active
+        return self.index.bank.n_items if active is None else int(np.count_nonzero(active))
 
     def admissible(self, state: CatState) -> BoolArray:
         """Mask of the items that may be asked now: active and not asked before."""

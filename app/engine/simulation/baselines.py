@@ -86,16 +86,10 @@ def baselines(
 ) -> list[Baseline]:
     """Errors of all baselines with `n_items` items each; a fixed list keeps its own length.
 
-    Args:
-        others: Scores of the reference models, shape (n_models, n_items of the bank). A missing
-            score is NaN and is replaced by the mean of its item.
-        rows: Scores of the examinees; the mean of a row is the score to predict.
-        n_items: Number of items that each examinee is asked.
-        bank: Item parameters, for the baselines that use item response theory.
-        tasks: Task of each item.
-        fixed: Positions of a list of items. If an examinee answered none of them, the prediction
-            is the mean of the reference models.
-        seed: Random seed.
+    `others` are the scores of the reference models, shape (n_models, n_items of the bank); a
+    missing score is NaN and is replaced by the mean of its item. The score to predict is the mean
+    of an examinee's row. `fixed` are positions of a list of items; if an examinee answered none of
+    them, the prediction is the mean of the reference models.
     """
     present = ~np.isnan(others)
     answers = present.sum(axis=0)

@@ -142,11 +142,9 @@ def learn_correction(
 ) -> IntervalCorrection:
     """The correction with which 95 % of the intervals of these tests hold.
 
-    Args:
-        seen: Tests of at least 20 examinees, who are like the reference models.
-        known: Thetas of the reference models, shape (n_known,); None lets no interval grow.
-        shifted: Tests of examinees who are unlike the reference models. Without them the bias far
-            away remains unknown, and the growth of the intervals keeps its margin.
+    The tests are those of at least 20 examinees like the reference models, whose thetas are
+    `known`; None lets no interval grow. `shifted` are tests of examinees unlike them. Without these
+    the bias far away remains unknown, and the growth of the intervals keeps its margin.
 
     Raises:
         InvalidInputError: There are too few examinees for a 95 % quantile.
@@ -171,13 +169,10 @@ def learn_correction(
 def learn_intervals(
     seen: Sequence[Glimpse], ends: Sequence[Glimpse], references: FloatArray
 ) -> IntervalCorrection:
-    """The correction with which intervals also hold at the ends of one design's own tests.
+    """`learn_correction` from tests at the knots, for intervals that also hold at the ends.
 
-    Args:
-        seen: Tests of at least 20 examinees, at the knots.
-        ends: The same tests where the design's stopping rules end them. All factors are scaled so
-            that 95 % of the intervals hold there, because the end depends on the answers.
-        references: Whole-bank thetas of the reference models, shape (n_examinees,).
+    These are the same tests where a design's stopping rules end them. All factors are scaled so
+    that 95 % of the intervals hold there, because the end depends on the answers.
     """
     correction = learn_correction(seen, known=references)
     theta = _held(correction.theta, ends)
