@@ -89,8 +89,9 @@ def read_complaint(reply: Reply) -> Complaint:
     body = None
     with suppress(ValueError, RecursionError):
         body = decoded(reply.body)
-    plain = Complaint(status=reply.status, words=reply.body.decode("utf-8", "replace").strip())
-    return complaint_in(body, reply.status) or plain
+    return complaint_in(body, reply.status) or Complaint(
+        status=reply.status, words=reply.body.decode("utf-8", "replace").strip()
+    )
 
 
 def complaint_in(body: Any, status: int) -> Complaint | None:

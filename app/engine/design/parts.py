@@ -156,7 +156,7 @@ class EstimatorDesign(Part):
 
     Attributes:
         method: EAP, MAP, MLE or WLE.
-        prior_mean: Mean of the normal prior, logits, as its standard deviation.
+        prior_mean: Mean of the normal prior, in logits, as is its standard deviation.
         se: Kind of standard error; None takes the method's default.
         nodes: Nodes of a fixed grid; without nodes, range and rule the grid follows the posterior.
         range: Ends of the fixed grid, logits.

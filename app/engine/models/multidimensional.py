@@ -212,7 +212,7 @@ def estimate_profile(
 ) -> Profile:
     """Posterior mode of the abilities by a trust-region Newton method.
 
-    The prior is the population, and where it starts by default its mean. `asked` are positions of
+    The prior is the population; by default the method starts at its mean. `asked` are positions of
     the answered items, and `scores` theirs in [0, 1], each of shape (n,).
 
     Source: Nocedal & Wright (2006), Numerical Optimization, section 4.3.

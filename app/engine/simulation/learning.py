@@ -80,7 +80,7 @@ class Glimpse:
     def needed(self, bias: float = 0.0) -> float:
         """Distance of the whole-bank theta, as a multiple of the half-width on its side.
 
-        With an assumed bias above 0, the estimate is too high.
+        An assumed bias above 0 means that the estimate is too high.
         """
         told = self.estimate
         gap = self.theta - (told.theta - bias)
