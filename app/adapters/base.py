@@ -121,11 +121,9 @@ class Examinee(Protocol):
         Raises:
             ExamineeError: A classified error, with `retryable` and `retry_after_s` for retries.
         """
-        ...
 
     async def probe(self) -> ProbeReport:
         """Find out the endpoint's capabilities; never raises an `ExamineeError`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -85,10 +86,9 @@ def read_complaint(reply: Reply) -> Complaint:
             words=f"a web page{f' titled {title[1].strip()!r}' if title else ''}",
             is_html=True,
         )
-    try:
+    body = None
+    with suppress(ValueError, RecursionError):
         body = decoded(reply.body)
-    except (ValueError, RecursionError):
-        return Complaint(status=reply.status, words=reply.body.decode("utf-8", "replace").strip())
     return complaint_in(body, reply.status) or Complaint(
         status=reply.status, words=reply.body.decode("utf-8", "replace").strip()
     )

@@ -83,9 +83,17 @@ class AddressGuard:
             raise BlockedAddressError(
                 f"The endpoint's address {address} is {reason}, which Sextant never calls."
             )
+        if self.allow_private and not present().is_from_elsewhere:
+            return
         for part in ends:
-            if kind := _restricted(part):
-                self._check_restricted(address, part, kind)
+            kind = _restricted(part)
+            if kind and not any(part in network for network in self.allowed_networks):
+                raise BlockedAddressError(
+                    f"The endpoint's address {address} is {kind}. This server is reachable from "
+                    "other machines or through a proxy, so it calls only public addresses; to "
+                    f"allow this one, add {part}/{part.max_prefixlen} or its network to the "
+                    "setting SEXTANT_ALLOWED_NETWORKS."
+                )
 
     def check_host(self, host: str, *, at: str) -> None:
         """Refuse a URL's host if it is a forbidden address; names are checked at each call.
@@ -100,17 +108,6 @@ class AddressGuard:
         except BlockedAddressError as exc:
             exc.problems = (FieldProblem(at, exc.detail),)
             raise
-
-    def _check_restricted(self, address: IPAddress, part: IPAddress, kind: str) -> None:
-        is_allowed = self.allow_private and not present().is_from_elsewhere
-        if is_allowed or any(part in network for network in self.allowed_networks):
-            return
-        raise BlockedAddressError(
-            f"The endpoint's address {address} is {kind}. This server is reachable from other "
-            "machines or through a proxy, so it calls only public addresses; to allow this one, "
-            f"add {part}/{part.max_prefixlen} or its network to the setting "
-            "SEXTANT_ALLOWED_NETWORKS."
-        )
 
 
 def _always_refused(address: IPAddress) -> str | None:

@@ -59,7 +59,6 @@ class TellsLikelihoods(Protocol):
             NoLikelihoodsError: The endpoint gives no log-probabilities of the prompt.
             ExamineeError: Any other failure, classified.
         """
-        ...
 
 
 @runtime_checkable
@@ -68,7 +67,6 @@ class ShowsRequests(Protocol):
 
     def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
         """The call of the first attempt."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

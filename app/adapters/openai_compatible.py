@@ -80,15 +80,9 @@ class _Dialect:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A completion, and the choice that it was read from."""
-
-    completion: Completion
-    choice: Mapping[str, JsonValue]
-
-
-_FILTERED = Choice(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {})
+#: A completion, and the choice that it was read from.
+Choice = tuple[Completion, Mapping[str, JsonValue]]
+_FILTERED: Choice = Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +109,7 @@ class OpenAICompatible(ABC):
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Make one attempt (`Examinee.complete`)."""
-        return (await self._ask(request)).completion
+        return (await self._ask(request))[0]
 
     async def _ask(
         self, request: CompletionRequest, extras: Mapping[str, JsonValue] = _NO_EXTRAS
@@ -184,8 +178,9 @@ class OpenAICompatible(ABC):
 
         async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
             is_full = request is PROBE_REQUEST
-            made = await self._ask(request, self.WITH_LOGPROBS if is_full else _NO_EXTRAS)
-            return made.completion, self._capabilities(made.choice, is_full=is_full)
+            extras = self.WITH_LOGPROBS if is_full else _NO_EXTRAS
+            made, choice = await self._ask(request, extras)
+            return made, self._capabilities(choice, is_full=is_full)
 
         return await probed(self, ask)
 
@@ -204,20 +199,18 @@ class OpenAICompatible(ABC):
         raw, reasoning, finish = self._text(choice, reply)
         usage = body.get("usage")
         usage = usage if isinstance(usage, dict) else {}
-        return Choice(
-            completion(
-                raw=raw,
-                reasoning=reasoning,
-                finish_word=finish,
-                tags=self.config.reasoning_tags,
-                stop=cast(list[str], stop or []),
-                tokens_in=usage.get("prompt_tokens"),
-                tokens_out=usage.get("completion_tokens"),
-                latency_s=reply.latency_s,
-                model=body.get("model"),
-            ),
-            choice,
+        made = completion(
+            raw=raw,
+            reasoning=reasoning,
+            finish_word=finish,
+            tags=self.config.reasoning_tags,
+            stop=cast(list[str], stop or []),
+            tokens_in=usage.get("prompt_tokens"),
+            tokens_out=usage.get("completion_tokens"),
+            latency_s=reply.latency_s,
+            model=body.get("model"),
         )
+        return made, choice
 
     @abstractmethod
     def _prompt(self, request: CompletionRequest) -> dict[str, JsonValue]: ...
@@ -241,7 +234,7 @@ class OpenAIChat(OpenAICompatible):
         if not extras:
             return await super().complete(request)
         try:
-            return (await self._ask(request, extras)).completion
+            return (await self._ask(request, extras))[0]
         except EndpointRejectedError:
             # Servers refuse an unknown schema field with various messages. If the field was the
             # reason, the call without it succeeds.
@@ -381,8 +374,8 @@ class OpenAICompletions(OpenAICompatible):
 
     async def _likelihood(self, request: LikelihoodRequest, way: str) -> Likelihood:
         def read(reply: Reply) -> tuple[Completion, list[PromptToken] | None]:
-            answered = self._answered(reply)
-            return answered.completion, self._prompt_tokens(answered, request)
+            told, choice = self._answered(reply)
+            return told, self._prompt_tokens(told, choice, request)
 
         return await ask_likelihood(
             self.endpoint,
@@ -394,18 +387,17 @@ class OpenAICompletions(OpenAICompatible):
         )
 
     def _prompt_tokens(
-        self, answered: Choice, request: LikelihoodRequest
+        self, told: Completion, choice: Mapping[str, JsonValue], request: LikelihoodRequest
     ) -> list[PromptToken] | None:
         most = most_tokens(request)
-        if (tokens := of_vllm(answered.choice, most)) is not None:
+        if (tokens := of_vllm(choice, most)) is not None:
             return tokens
-        if request.context + request.continuation not in str(answered.choice["text"]):
+        if request.context + request.continuation not in str(choice["text"]):
             return None  # `echo` was ignored: the tokens belong to the answer
-        tokens = of_completions(answered.choice, most)
+        tokens = of_completions(choice, most)
         if tokens is None:
             return None
         # llama-cpp-python counts a first token that it does not list, so both counts are needed.
-        told = answered.completion
         if told.tokens_out is not None:
             written = told.tokens_out
         else:  # a server that tells no usage wrote the one token that was asked for

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
@@ -102,13 +101,8 @@ class Transport:
         await self._connections.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._connections.__aexit__(exc_type, exc, traceback)
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._connections.__aexit__(*failure)
 
     async def post_json(
         self,
@@ -177,7 +171,8 @@ class Transport:
         try:
             body = await self._read(response, url)
         except httpx2.HTTPError as exc:
-            raise _broken_reply(url, exc) from exc
+            why = str(exc) or type(exc).__name__
+            raise MalformedAnswerError(f"The answer of {origin(url)} broke off: {why}.") from exc
         finally:
             await response.aclose()
         return response.status_code, response.headers, body
@@ -285,12 +280,6 @@ def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
 
 def _too_large(url: httpx2.URL) -> AnswerTooLargeError:
     return AnswerTooLargeError(f"{origin(url)} answered with more than {MAX_BODY_BYTES} bytes.")
-
-
-def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
-    return MalformedAnswerError(
-        f"The answer of {origin(url)} broke off: {str(exc) or type(exc).__name__}."
-    )
 
 
 #: Size of a reply that is read in a millisecond or two, whatever it holds.

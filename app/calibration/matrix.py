@@ -62,13 +62,11 @@ class ScoreMatrix(AnswerTable):
     @override
     def answers(self, examinees: IntArray | slice = slice(None)) -> FloatArray:
         codes = self.scores[examinees]
-        scores: FloatArray = np.where(codes == MISSING, np.nan, codes)
-        return scores
+        return np.where(codes == MISSING, np.nan, codes)
 
     @override
     def totals(self, axis: int) -> IntArray:
-        right: IntArray = np.count_nonzero(self.scores == 1, axis=axis)
-        return right
+        return np.count_nonzero(self.scores == 1, axis=axis)
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray, FloatArray | None]]:
         """Blocks of rows: their slice, right answers as 0/1, and given answers as 0/1.
@@ -155,8 +153,7 @@ def split_by_strength(strongest_first: IntArray) -> tuple[HoldOut, HoldOut, Hold
 
 def evenly(rows: IntArray, most: int) -> IntArray:
     """At most `most` of the rows, evenly spaced."""
-    chosen: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
-    return chosen
+    return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
 
 
 def _table(scores: ArrayLike) -> FloatArray | ByteArray:

@@ -30,6 +30,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from typing_extensions import override
 
 from app.demo.bank import DemoItem
 from app.demo.scripted_model import JUDGE_NAME, MODEL_NAME, ScriptedJudge, ScriptedModel, embedding
@@ -113,7 +114,8 @@ def create_model_server(
 
         return guard
 
-    async def answer(request: Request, *, chat: bool) -> Response:
+    async def answer(request: Request) -> Response:
+        chat = request.url.path.endswith("/chat/completions")
         ask = _read(await _json_object(request), chat=chat)
         if latency_s > 0:
             await asyncio.sleep(latency_s)
@@ -132,12 +134,6 @@ def create_model_server(
                 media_type="text/event-stream",
             )
         return _json({**head, **_choice(text, finish, chat=chat, whole=True), "usage": usage})
-
-    async def chat_completions(request: Request) -> Response:
-        return await answer(request, chat=True)
-
-    async def completions(request: Request) -> Response:
-        return await answer(request, chat=False)
 
     async def embeddings(request: Request) -> Response:
         body = await _json_object(request)
@@ -165,8 +161,8 @@ def create_model_server(
 
     return Starlette(
         routes=[
-            Route("/v1/chat/completions", guarded(chat_completions), methods=["POST"]),
-            Route("/v1/completions", guarded(completions), methods=["POST"]),
+            Route("/v1/chat/completions", guarded(answer), methods=["POST"]),
+            Route("/v1/completions", guarded(answer), methods=["POST"]),
             Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
             Route("/v1/models", guarded(models)),
         ],
@@ -306,35 +302,24 @@ def _usage(prompt: str, text: str) -> dict[str, int]:
     }
 
 
-class _Attendant:
-    """Prints the address of the server, and ends the server with its standard input.
+class _Server(uvicorn.Server):
+    """Prints its address once it listens, and ends with its standard input if that is a pipe."""
 
-    uvicorn calls it right after it has begun to listen, and then once a second.
-    """
-
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
-        self._announced = False
-        self.server: uvicorn.Server | None = None
-
-    async def __call__(self) -> None:
-        if not self._announced:
-            self._announced = True
-            self._announce()
-            if stat.S_ISFIFO(os.fstat(0).st_mode):
-                asyncio.get_running_loop().add_reader(0, self._input_ready)
-
-    def _announce(self) -> None:
-        host, port = self._listener.getsockname()[:2]
-        address = {"url": f"http://{host}:{port}/v1", "port": port, "model": MODEL_NAME}
-        sys.stdout.write(json.dumps({**address, "pid": os.getpid()}) + "\n")
-        sys.stdout.flush()
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port = listener.getsockname()[:2]
+            address = {"url": f"http://{host}:{port}/v1", "port": port, "model": MODEL_NAME}
+            sys.stdout.write(json.dumps({**address, "pid": os.getpid()}) + "\n")
+            sys.stdout.flush()
+        if stat.S_ISFIFO(os.fstat(0).st_mode):
+            asyncio.get_running_loop().add_reader(0, self._input_ready)
 
     def _input_ready(self) -> None:
         if not os.read(0, 4096):
             asyncio.get_running_loop().remove_reader(0)
-            if self.server is not None:
-                self.server.should_exit = True
+            self.should_exit = True
 
 
 def serve(
@@ -381,20 +366,11 @@ def serve(
         api_key=api_key,
         judge_faults=judge_faults,
     )
-    attendant = _Attendant(listener)
-    attendant.server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=1,
-            callback_notify=attendant,
-            timeout_notify=0,
-        )
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
     )
     with contextlib.suppress(KeyboardInterrupt):
-        attendant.server.run(sockets=[listener])
+        _Server(config).run(sockets=[listener])
 
 
 def _skill(text: str) -> tuple[str, float]:

@@ -142,15 +142,8 @@ class ItemBank:
         scale: str = DEFAULT_SCALE,
     ) -> "ItemBank":
         """Bank from columns of parameters; other columns are ignored."""
-        return cls.from_intercepts(
-            a=columns["a"],
-            intercept=columns["intercept"],
-            c=columns["c"],
-            d=columns["d"],
-            k=columns.get("k"),
-            item_ids=item_ids,
-            scale=scale,
-        )
+        own = {name: columns[name] for name in LOGISTIC.columns}
+        return cls.from_intercepts(**own, k=columns.get("k"), item_ids=item_ids, scale=scale)
 
     @classmethod
     def from_difficulties(
@@ -280,8 +273,7 @@ class ItemBank:
         """
         expected = self.expected_score(theta, items)
         a = self.a if items is None else self.a[np.asarray(items, dtype=np.intp)]
-        information: FloatArray = a**2 * expected * (1.0 - expected)
-        return information
+        return a**2 * expected * (1.0 - expected)
 
     def log_likelihood(
         self, theta: ArrayLike, items: IntArray | Sequence[int], scores: ArrayLike
@@ -290,8 +282,7 @@ class ItemBank:
         terms = self.model.log_likelihood(
             self._some(items), _outer(theta), np.asarray(scores, dtype=np.float64)
         )
-        total: FloatArray = terms.sum(axis=-1)
-        return total
+        return terms.sum(axis=-1)
 
     def _some(self, items: IntArray | Sequence[int] | None) -> ItemParameters:
         if items is None:

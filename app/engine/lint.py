@@ -73,7 +73,7 @@ class Finding:
 
 def lint(bank: ItemBank) -> list[Finding]:
     """Findings about a bank's parameters, by item position and then by code."""
-    a, b, c, d, k = bank.a, bank.b, bank.c, bank.d, bank.k
+    a, c, d = bank.a, bank.c, bank.d
     # In a bank of continuous scores c and d are the bounds of the scores, not faults.
     bounds = np.full(bank.n_items, bank.model.name == "continuous")
     checks = {
@@ -90,7 +90,7 @@ def lint(bank: ItemBank) -> list[Finding]:
         ),
         "extreme_difficulty": (
             "b",
-            np.abs(np.nan_to_num(b)) > MAX_DIFFICULTY,
+            np.abs(np.nan_to_num(bank.b)) > MAX_DIFFICULTY,
             f"|b| is above {MAX_DIFFICULTY}: b = {{value:.4g}}",
         ),
         "high_guessing": (
@@ -105,28 +105,25 @@ def lint(bank: ItemBank) -> list[Finding]:
         ),
         "high_dispersion": (
             "k",
-            k > MAX_DISPERSION,
+            bank.k > MAX_DISPERSION,
             f"k is {{value:.4g}}, above {MAX_DISPERSION:g}: its scores scatter too much",
         ),
     }
-    columns = {"a": a, "b": b, "c": c, "d": d, "k": k}
-    findings = [
-        (int(i), _finding(code, bank.item_ids[i], field, float(columns[field][i]), message))
-        for code, (field, faulty, message) in checks.items()
-        for i in np.flatnonzero(faulty)
-    ]
+    findings: list[tuple[int, Finding]] = []
+    for code, (field, faulty, message) in checks.items():
+        values = getattr(bank, field)
+        for i in np.flatnonzero(faulty).tolist():
+            value = float(values[i])
+            finding = Finding(
+                code=code,
+                severity="error" if code in QUARANTINED else "warning",
+                item_id=bank.item_ids[i],
+                field=field,
+                value=value,
+                message=f"Item {bank.item_ids[i]!r}: {message.format(value=value)}.",
+            )
+            findings.append((i, finding))
     return [finding for _, finding in sorted(findings, key=lambda pair: pair[0])]
-
-
-def _finding(code: str, item_id: str, field: str, value: float, message: str) -> Finding:
-    return Finding(
-        code=code,
-        severity="error" if code in QUARANTINED else "warning",
-        item_id=item_id,
-        field=field,
-        value=value,
-        message=f"Item {item_id!r}: {message.format(value=value)}.",
-    )
 
 
 def quarantine(findings: Iterable[Finding], *, allow: Collection[str] = ()) -> frozenset[str]:

@@ -58,13 +58,11 @@ class AnswerTable(ABC):
 
     def answers_per_item(self) -> IntArray:
         """Number of given answers to each item, shape (n_items,)."""
-        counts: IntArray = np.count_nonzero(self.answered, axis=0)
-        return counts
+        return np.count_nonzero(self.answered, axis=0)
 
     def answers_per_examinee(self) -> IntArray:
         """Number of given answers of each examinee, shape (n_examinees,)."""
-        counts: IntArray = np.count_nonzero(self.answered, axis=1)
-        return counts
+        return np.count_nonzero(self.answered, axis=1)
 
     def item_means(self) -> FloatArray:
         """Mean of the given scores of each item, shape (n_items,); NaN without answers."""
@@ -123,8 +121,7 @@ class ResponseTable(AnswerTable):
 
     @override
     def totals(self, axis: int) -> FloatArray:
-        total: FloatArray = np.where(self.answered, self.scores, 0.0).sum(axis=axis)
-        return total
+        return np.where(self.answered, self.scores, 0.0).sum(axis=axis)
 
 
 def require_unique(kind: str, names: Sequence[str]) -> None:
@@ -139,5 +136,4 @@ def require_unique(kind: str, names: Sequence[str]) -> None:
 
 
 def _ratio(part: FloatArray | IntArray, whole: IntArray) -> FloatArray:
-    means: FloatArray = np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
-    return means
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)

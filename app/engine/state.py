@@ -120,26 +120,21 @@ class Belief(Protocol):
     @property
     def theta(self) -> float:
         """Ability, logits."""
-        ...
 
     @property
     def se(self) -> float:
         """Standard error of `theta`."""
-        ...
 
     @property
     def nodes(self) -> FloatArray:
         """Theta values that carry the posterior, ascending, shape (n_nodes,)."""
-        ...
 
     @property
     def weights(self) -> FloatArray:
         """Posterior mass at `nodes`; sums to 1."""
-        ...
 
     def estimate(self) -> Estimate:
         """Theta, standard error and interval."""
-        ...
 
 
 AnyBelief = TypeVar("AnyBelief", bound=Belief)
@@ -150,24 +145,20 @@ class Estimator(Protocol[AnyBelief]):
 
     def start(self, bank: ItemBank) -> AnyBelief:
         """The belief before any answer."""
-        ...
 
     def update(self, bank: ItemBank, belief: AnyBelief, *responses: Response) -> AnyBelief:
         """The belief after one or more further answers; cheap, and pure."""
-        ...
 
     def expected_scores(
         self, bank: ItemBank, belief: AnyBelief, items: Sequence[ItemIndex]
     ) -> FloatArray:
         """Expected scores on some items at the belief's estimate, shape (n,)."""
-        ...
 
     def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:
         """Mean and standard deviation of the normal prior that theta and its error include.
 
         None if they depend on the answers alone.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

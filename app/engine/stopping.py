@@ -77,7 +77,6 @@ class StoppingRule(Protocol):
 
     def check(self, now: Situation) -> Stop | None:
         """The reason to stop, or None to go on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,7 @@ async def test_written_answers_make_a_bank_of_the_recorded_words(
         assert seen.status_code == answer, seen.text
     loaded = await app.state.services.versions.load(version["id"])
     with acting_for(Acting((await got(client, "/v1/projects/other"))["id"])):
-        errors = await app.state.services.versions.difficulty_errors(loaded)
+        errors = await app.state.services.versions.curve_errors(loaded)
         assert np.isfinite(errors[loaded.bank.a > 0.0]).all()
     made = f"/v1/calibrations/{found['calibration']['id']}"
     assert (await client.get(made, headers=there)).status_code == 404

@@ -7,13 +7,13 @@ import pytest
 
 from app.calibration.linking.drift import SIGNIFICANT, Drift, find_drift
 from app.calibration.linking.linked import calibrate_onto
-from app.calibration.logistic.calibrate import CalibrationSettings
+from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.errors import CalibrationError
-from tests.calibration.simulated import adaptive, draw_items
+from tests.calibration.simulated import adaptive, answer, draw_items
 
 N_ITEMS = 100
 
@@ -132,10 +132,27 @@ def test_errors_of_the_old_parameters_are_no_drift() -> None:
         )
     )
     naive = find_drift(world.matrix, guessed)
-    fair = find_drift(world.matrix, guessed, old_se=np.full(N_ITEMS, 0.35))
+    fair = find_drift(world.matrix, guessed, old_se=np.tile([0.35, 0.0], (N_ITEMS, 1)))
 
     assert (naive.p_value < SIGNIFICANT).mean() > 0.2
     assert (fair.p_value < SIGNIFICANT).mean() < 0.02
+
+
+@pytest.mark.slow
+def test_a_bank_of_few_reference_models_rarely_drifts_by_chance() -> None:
+    p_values = []
+    for seed in range(40):
+        rng = np.random.default_rng([8, seed])
+        items = draw_items(rng, Family.TWO_PL, 60)
+        known = used(answer(rng, items, rng.normal(size=30)))
+        found = calibrate(known, CalibrationSettings())
+        new = answer(rng, items, rng.normal(0.3, 1.1, 300))
+        errors = np.column_stack([found.known_errors.b, found.known_errors.a])
+        p_values.append(find_drift(new, found.bank(), old_se=errors).p_value)
+    p = np.concatenate(p_values)
+
+    # By the error of old difficulties alone 2.3 % would be: steep slopes are steep by chance.
+    assert (p < 0.01).mean() < 0.015
 
 
 def test_few_answers_are_not_judged_and_constant_ones_stay_finite() -> None:

@@ -202,14 +202,14 @@ def test_the_strongest_are_held_out_from_bank_and_curves() -> None:
     ):
         seen.clear()
         shift = tried(plan, noted(thetas, seen), seed=0)
-        assert (shift.n_learned, shift.n_examinees) == (n_learned, len(tested))
+        document = shift.to_dict()
+        assert (document["n_learned"], document["n_examinees"]) == (n_learned, len(tested))
         # The bank, the curves, and the bank for learning how wide intervals must be.
         assert [len(known) for known in seen] == [n_learned, n_learned, n_rest]
         assert all(known.isdisjoint(tested) for known in seen)
         ((design, figures),) = shift.rows
         assert design == "ability"
         assert figures.n_examinees == len(tested)
-        document = shift.to_dict()
         assert document["reason"] is None
         assert document["rows"][0]["accuracy_mae"] == figures.accuracy_mae
 
@@ -233,12 +233,9 @@ def test_families_are_held_out_in_turn_and_reported_together() -> None:
         ("c", 5),
     ]
     seen: list[set[int]] = []
-    shift = tried(plan, noted(thetas, seen), seed=0)
-    assert (shift.families, shift.n_learned, shift.n_examinees) == (
-        ("a", "b", "c"),
-        40,
-        24,
-    )  # a part of the largest
+    document = tried(plan, noted(thetas, seen), seed=0).to_dict()
+    assert document["families"] == ["a", "b", "c"]
+    assert (document["n_learned"], document["n_examinees"]) == (40, 24)  # a part of the largest
     assert all(known.isdisjoint(range(20)) for known in seen[:3])
 
 

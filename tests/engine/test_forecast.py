@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
@@ -155,7 +156,7 @@ def test_a_margin_is_forecast_in_questions_time_and_money() -> None:
         f"±3 points take {small.for_3_points.items} of 24 questions: for that ask them "
         "all, 72 seconds, $0.0480."
     )
-    assert Forecast.from_dict(short.to_dict()) == short
+    assert TypeAdapter(Forecast).validate_python(short.to_dict()) == short
 
 
 @pytest.mark.parametrize(

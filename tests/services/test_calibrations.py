@@ -163,7 +163,7 @@ def test_cross_validation_uses_the_calibrated_model(monkeypatch: pytest.MonkeyPa
         raise CalibrationError("This is as far as it need go.")
 
     fitted = fit(falling, plan, lambda _: None)
-    monkeypatch.setattr("app.calibration.pipeline.logistic.calibrate", calibrated)
+    monkeypatch.setattr("app.calibration.linking.linked.calibrate", calibrated)
     with_card(falling, plan, fitted, lambda _: None, clock=lambda: 0.0)
     assert (fitted.columns["a"] < 0.0).any()
     assert kinds == [True]

@@ -158,9 +158,7 @@ async def test_items_quarantined_for_drift_stay_quarantined(services: Services) 
     assert flagged[0] <= flagged[1]
     dropped = (second.result or {})["dropped"]["items"]
     assert {entry["name"] for entry in dropped if entry["reason"] == "quarantined"} == flagged[0]
-    errors = await services.versions.difficulty_errors(
-        await services.versions.load(third_version.id)
-    )
+    errors = await services.versions.curve_errors(await services.versions.load(third_version.id))
     # Errors of new items are known; those of imported parameters are unknown.
     assert np.isfinite(errors).sum() >= N_NEW
     assert np.isnan(errors).sum() >= N_OLD - len(MOVED)
@@ -245,14 +243,15 @@ async def test_a_later_calibration_lands_on_the_scale_of_a_version(services: Ser
     moved = [new.bank.b[new.bank.index_of(k)] - old.bank.b[old.bank.index_of(k)] for k in shared]
     assert abs(np.median(moved)) < 0.25
     assert new.bank.n_items == 16
-    errors = await services.versions.difficulty_errors(new)
-    assert errors[here] == (await services.versions.difficulty_errors(old))[there]
+    errors = await services.versions.curve_errors(new)
+    before = await services.versions.curve_errors(old)
+    assert errors[here].tolist() == before[there].tolist()
     arc = (await services.banks.get_bank("arc")).bank
     await services.banks.delete_bank(arc.id, arc.revision, erases=True)
-    left = await services.versions.difficulty_errors(new)
-    assert np.isnan(left[here]), "its calibration went with the bank"
+    left = await services.versions.curve_errors(new)
+    assert np.isnan(left[here]).all(), "its calibration went with the bank"
     known = new.bank.index_of("q16")
-    assert left[known] == errors[known]
+    assert left[known].tolist() == errors[known].tolist()
 
 
 async def test_an_impossible_link_is_refused_at_once(services: Services) -> None:

@@ -178,17 +178,11 @@ def _start(scores: FloatArray) -> _Items:
     return _Items(x, np.full(n_items, np.clip(k, _LEAST_K, _MOST_K)), x.mean(axis=0), spread)
 
 
-def _posteriors(answers: Answers, items: _Items, density: LatentDensity) -> FloatArray:
-    """Posteriors W at all nodes, shape (n_examinees, n_nodes)."""
+def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
     z = np.outer(items.x[:, 0], density.nodes) + items.x[:, 1:]
     joint = (answers.y / items.k) @ z - (answers.seen / items.k) @ np.logaddexp(0.0, z)
     joint += np.log(np.maximum(density.weights, 1e-300))
-    weights: FloatArray = softmax(joint, axis=1)
-    return weights
-
-
-def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
-    weights = _posteriors(answers, items, density)
+    weights = softmax(joint, axis=1)
     mass = weights.sum(axis=0)
     mean = float(mass @ density.nodes / mass.sum())
     sd = float(np.sqrt(mass @ (density.nodes - mean) ** 2 / mass.sum()))
@@ -253,8 +247,7 @@ def _spread(own: FloatArray, errors: FloatArray, before: FloatArray) -> FloatArr
     spread = moments.sum(axis=0) / pairs.sum(axis=0)
     sd = np.sqrt(np.maximum(np.diag(spread), _LEAST_SD**2))
     correlation = np.clip(spread[0, 1] / (sd[0] * sd[1]), -_MOST_CORRELATION, _MOST_CORRELATION)
-    covariance: FloatArray = np.outer(sd, sd) * [[1.0, correlation], [correlation, 1.0]]
-    return covariance
+    return np.outer(sd, sd) * [[1.0, correlation], [correlation, 1.0]]
 
 
 def _own_dispersions(

@@ -107,23 +107,9 @@ class ReportCard:
     rows: tuple[CardRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Write as JSON."""
-        return {
-            "n_examinees": self.n_examinees,
-            "n_folds": self.n_folds,
-            "reference": self.reference,
-            "rows": [
-                {
-                    "design": row.design,
-                    "se_target": row.se_target,
-                    **asdict(row.summary),
-                    "theta_ies": row.theta_ies,
-                    "accuracy_ies": row.accuracy_ies,
-                    "tasks": {tag: asdict(figures) for tag, figures in row.tasks.items()},
-                }
-                for row in self.rows
-            ],
-        }
+        """Write as JSON; a row has the figures of its summary beside its own."""
+        rows = [asdict(row) for row in self.rows]
+        return {**asdict(self), "rows": [{**row.pop("summary"), **row} for row in rows]}
 
 
 #: A design, and by name of a card's row the number of answers at which its tests are evaluated;

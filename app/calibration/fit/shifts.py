@@ -19,21 +19,20 @@ import numpy as np
 from app.calibration.fit.held_out import (
     FOR_ABILITY,
     FOR_SCORE,
-    Blind,
     Records,
     tests_on_the_way,
 )
 from app.calibration.matrix import HoldOut, evenly, split_by_strength
 from app.engine.bank import IntArray, ItemBank
-from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
+from app.errors import CalibrationError, InvalidInputError
 
 #: Least tested examinees of a meaningful row, and most examinees that a row tests.
 LEAST_TESTED, MOST_TESTED = 10, 40
-#: Name of the plan that holds out families.
+#: Name of the row that holds out families.
 FAMILIES = "families"
 #: Share, and largest number, of the examinees calibrated from that are held out to learn intervals.
 _TEACHING, _MOST_TEACHING = 1 / 3, 40
@@ -42,65 +41,58 @@ MOST_FAMILIES, LEAST_MEMBERS = 3, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShiftPlan:
-    """Plan of one row of the module's table.
+class Shift:
+    """One row of the module's table, before its tests and after them.
 
     Attributes:
         name: Name of the hold-out in that table.
         hold_outs: Splits of the examinees; empty if there is none.
-        reason: Reason why there is no split, or None.
+        rows: Pairs of a design's name and its figures.
+        reason: Reason why there is no split, or why there are no figures, or None.
     """
 
     name: str
     hold_outs: tuple[HoldOut, ...] = ()
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
-    """Accuracy of tests for examinees unlike those that the bank is calibrated from.
-
-    Attributes:
-        name: Name of the hold-out in the module's table.
-        n_learned: Number of examinees calibrated from; the smallest number if there are several.
-        families: Families that were held out in turn.
-        rows: Pairs of a design's name and its figures.
-        reason: Reason why there are no figures, or None.
-    """
-
-    name: str
-    n_learned: int = 0
-    n_examinees: int = 0
-    families: tuple[str, ...] = ()
     rows: tuple[tuple[str, Summary], ...] = ()
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Write as JSON."""
+        """Write as JSON; of several splits, `n_learned` is the smallest number calibrated from."""
+        names = [held.name for held in self.hold_outs]
         return {
             "hold_out": self.name,
-            "n_learned": self.n_learned,
-            "n_examinees": self.n_examinees,
-            "families": list(self.families),
+            "n_learned": min((held.known.size for held in self.hold_outs), default=0),
+            "n_examinees": max((summary.n_examinees for _, summary in self.rows), default=0),
+            "families": names if self.name == FAMILIES else [],
             "rows": [{"design": name, **asdict(summary)} for name, summary in self.rows],
             "reason": self.reason,
         }
 
 
-def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
-    """Test the held-out examinees of a plan."""
-    if plan.reason is not None:
-        return Shift(name=plan.name, reason=plan.reason)
+def tried(shift: Shift, records: Records, seed: int) -> Shift:
+    """Test the held-out examinees of a row; if that fails, the row has the reason instead."""
+    try:
+        return replace(shift, rows=_rows(shift.hold_outs, records, seed))
+    except (CalibrationError, InvalidInputError) as error:
+        return Shift(name=shift.name, reason=error.detail)
+
+
+def _rows(
+    hold_outs: Sequence[HoldOut], records: Records, seed: int
+) -> tuple[tuple[str, Summary], ...]:
     taken: dict[str, list[Taken]] = {}
     thetas: list[float] = []
     banks: list[ItemBank] = []
-    for nth, held in enumerate(plan.hold_outs):
+    for nth, held in enumerate(hold_outs):
         blind = records.with_curves(held.known)
         banks.append(blind.bank)
-        scores = records.scores_of(evenly(held.tested, MOST_TESTED // len(plan.hold_outs)))
+        scores = records.scores_of(evenly(held.tested, MOST_TESTED // len(hold_outs)))
         thetas += whole_bank_abilities(blind.bank, scores)[0].tolist()
         correction = _correction(records, held.known, seed)
-        for name, design in _designs(blind).items():
+        designs = {"ability": FOR_ABILITY}
+        if blind.curves is not None or blind.bank.abilities is not None:  # scores can be predicted
+            designs = {"score": FOR_SCORE, **designs}
+        for name, design in designs.items():
             test = design.build(
                 blind.bank, correction=correction, targets=blind.targets, curves=blind.curves
             )
@@ -108,28 +100,12 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
                 judge(test, row, *take(test, row, seed=[seed, nth, i]))
                 for i, row in enumerate(scores)
             )
-    # Any of the banks will do for the item usage in the summary: all have the same items.
-    test = FOR_ABILITY.build(banks[0])
-    rows = tuple(
-        (name, summarise(ends, thetas, test))
+    return tuple(
+        # Any of the banks will do for the item usage in the summary: all have the same items.
+        (name, summarise(ends, thetas, FOR_ABILITY.build(banks[0])))
         for name, ends in taken.items()
         if len(ends) == len(thetas)  # the score test may exist for some families only
     )
-    return Shift(
-        name=plan.name,
-        n_learned=min(held.known.size for held in plan.hold_outs),
-        n_examinees=len(thetas),
-        families=tuple(held.name for held in plan.hold_outs) if plan.name == FAMILIES else (),
-        rows=rows,
-    )
-
-
-def _designs(blind: Blind) -> dict[str, Design]:
-    """The test for theta and, if scores can be predicted, the test for the score."""
-    found = {"ability": FOR_ABILITY}
-    if blind.curves is not None or blind.bank.abilities is not None:
-        found = {"score": FOR_SCORE, **found}
-    return found
 
 
 def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrection | None:
@@ -145,14 +121,14 @@ def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrect
     return learn_correction(seen, known=of_rest)
 
 
-def by_strength(strongest_first: IntArray) -> list[ShiftPlan]:
-    """The two plans that hold out the strongest of all examinees, given by falling ability."""
+def by_strength(strongest_first: IntArray) -> list[Shift]:
+    """The two rows that hold out the strongest of all examinees, given by falling ability."""
     *strongest, _ = split_by_strength(strongest_first)
-    return [_plan(held.name, [replace(held, known=np.sort(held.known))]) for held in strongest]
+    return [_planned(held.name, [replace(held, known=np.sort(held.known))]) for held in strongest]
 
 
-def by_family(families: Sequence[str | None]) -> ShiftPlan:
-    """The plan that holds out the largest families in turn; None is an unknown family."""
+def by_family(families: Sequence[str | None]) -> Shift:
+    """The row that holds out the largest families in turn; None is an unknown family."""
     members: dict[str, list[int]] = {}
     for row, family in enumerate(families):
         if family is not None:
@@ -164,7 +140,7 @@ def by_family(families: Sequence[str | None]) -> ShiftPlan:
     }
     if not usable:
         said = "No families are known" if not members else "No family can be held out"
-        return ShiftPlan(
+        return Shift(
             name=FAMILIES,
             reason=f"{said}: expected a family of at least {LEAST_MEMBERS} examinees, and "
             f"{LEAST_EXAMINEES} others to learn from. A family is the part of a name before "
@@ -172,7 +148,7 @@ def by_family(families: Sequence[str | None]) -> ShiftPlan:
         )
     largest = sorted(usable, key=lambda family: (-len(usable[family]), family))[:MOST_FAMILIES]
     everybody = np.arange(len(families))
-    return _plan(
+    return _planned(
         FAMILIES,
         [
             HoldOut(
@@ -185,15 +161,15 @@ def by_family(families: Sequence[str | None]) -> ShiftPlan:
     )
 
 
-def _plan(name: str, hold_outs: Sequence[HoldOut]) -> ShiftPlan:
-    """A plan of these splits, or a plan with the reason why they cannot be used."""
+def _planned(name: str, hold_outs: Sequence[HoldOut]) -> Shift:
+    """A row of these splits, or with the reason why they cannot be used."""
     n_tested = sum(held.tested.size for held in hold_outs)
     n_known = min(held.known.size for held in hold_outs)
     if n_tested < LEAST_TESTED or n_known < LEAST_EXAMINEES:
-        return ShiftPlan(
+        return Shift(
             name=name,
             reason=f"There are too few examinees: {n_known} to learn from (at least "
             f"{LEAST_EXAMINEES} needed) and {n_tested} to test (at least {LEAST_TESTED} "
             "needed).",
         )
-    return ShiftPlan(name=name, hold_outs=tuple(hold_outs))
+    return Shift(name=name, hold_outs=tuple(hold_outs))

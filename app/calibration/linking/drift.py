@@ -99,8 +99,10 @@ def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None
         )
     common = matrix.select(rows, np.array(columns))
     positions = np.array([index[key] for key in common.items])
-    se_before = np.zeros(len(positions)) if old_se is None else np.nan_to_num(old_se[positions])
-    return _Search(common, bank.parameters.take(positions), se_before).run()
+    items = bank.parameters.take(positions)
+    of_b, of_a = np.zeros((2, len(positions))) if old_se is None else old_se[positions].T
+    of_log_a = np.where(np.isnan(of_a), of_b, of_a / items.a)
+    return _Search(common, items, np.nan_to_num(np.column_stack([of_b, of_log_a])) ** 2).run()
 
 
 class _Refit(NamedTuple):
@@ -109,7 +111,7 @@ class _Refit(NamedTuple):
     shift: float
     se: float
     ratio: float
-    """Likelihood-ratio statistic: twice the gain in log-likelihood."""
+    """Likelihood-ratio statistic: twice the gain in log-likelihood, less for an uncertain curve."""
     distance: float
     easier: float
 
@@ -118,12 +120,12 @@ class _Refit(NamedTuple):
 class _Search:
     matrix: ScoreMatrix
     items: ItemParameters
-    se_before: FloatArray
+    old_variance: FloatArray
+    """Error variances of b and log a in the bank, shape (n_items, 2)."""
 
     @property
     def b(self) -> FloatArray:
-        difficulties: FloatArray = -self.items.intercept / self.items.a
-        return difficulties
+        return -self.items.intercept / self.items.a
 
     def run(self) -> Drift:
         anchoring = np.ones(self.matrix.n_items, np.bool_)
@@ -153,9 +155,7 @@ class _Search:
         shift, se, ratio, distance, easier = (
             np.array(column) for column in zip(*refits, strict=True)
         )
-        # The ratio reflects only the new answers' error; the old difficulty has an error as well.
-        total = np.hypot(se, self.se_before)
-        p_value = chdtrc(2, np.maximum(ratio, 0.0) * (se / total) ** 2)
+        p_value = chdtrc(2, ratio)
         drifted = (p_value < SIGNIFICANT) & (distance >= DISTANT)
         return Drift(
             keys=self.matrix.items,
@@ -163,8 +163,8 @@ class _Search:
             old_b=self.b,
             new_b=self.b + shift,
             se=se,
-            # The Wald statistic shift / total would not do: its standard error grows with the shift
-            # (Hauck & Donner 1977), so that the clearest cases of drift look doubtful.
+            # The Wald statistic would not do: its standard error grows with the shift (Hauck &
+            # Donner 1977), so that the clearest cases of drift look doubtful.
             z=np.sign(easier) * -ndtri(np.maximum(p_value, 1e-300) / 2),
             p_value=p_value,
             distance=distance,
@@ -176,14 +176,7 @@ class _Search:
 
     def _refit(self, j: int, weights: FloatArray, nodes: FloatArray, *, is_anchor: bool) -> _Refit:
         """Estimate the curve of item `j` from its new answers."""
-        items = self.items
-        curve = _Curve(
-            a=float(items.a[j]),
-            b=float(self.b[j]),
-            c=float(items.c[j]),
-            d=float(items.d[j]),
-            nodes=nodes,
-        )
+        curve = _Curve(self.items.take(j), nodes)
         old = curve.at(np.zeros(2))
         scores = self.matrix.scores[:, j]
         by_score = []
@@ -196,10 +189,11 @@ class _Search:
         fit = _maximise(curve, right, wrong)
         seen = np.concatenate([right, wrong]).mean(axis=0)
         gap = curve.at(fit.x).p - old.p
+        ratio = 2 * max(fit.log_likelihood - _log_likelihood(old, right, wrong), 0.0)
         return _Refit(
             shift=float(fit.x[0]),
-            se=fit.se,
-            ratio=2 * max(fit.log_likelihood - _log_likelihood(old, right, wrong), 0.0),
+            se=float(np.sqrt(np.linalg.inv(fit.information)[0, 0])),
+            ratio=ratio * _left(fit, self.old_variance[j]) if ratio else 0.0,
             distance=float(np.sqrt(seen @ gap**2)),
             easier=float(seen @ gap),
         )
@@ -215,23 +209,20 @@ class _At(NamedTuple):
     slope_q: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Curve:
-    a: float
-    b: float
-    c: float
-    d: float
+class _Curve(NamedTuple):
+    item: ItemParameters
     nodes: FloatArray
 
     def at(self, x: FloatArray) -> _At:
+        a, intercept, c, d, _ = self.item
         shift, stretch = x
-        slope = self.a * np.exp(stretch)
-        z = slope * (self.nodes - self.b - shift)
+        slope = a * np.exp(stretch)
+        z = slope * (self.nodes + intercept / a - shift)
         s, rest = expit(z), expit(-z)
-        span = self.d - self.c
+        span = d - c
         # These floors avoid 0/0 at distant nodes, and are too small to change any likelihood.
-        p = np.maximum(self.c + span * s, 1e-300)
-        q = np.maximum((1 - self.d) + span * rest, 1e-300)
+        p = np.maximum(c + span * s, 1e-300)
+        q = np.maximum((1 - d) + span * rest, 1e-300)
         by_z = np.column_stack([np.full_like(z, -slope), z])
         steep = (span * s * rest)[:, None] * by_z
         return _At(p, q, steep / p[:, None], -steep / q[:, None])
@@ -239,8 +230,20 @@ class _Curve:
 
 class _Fit(NamedTuple):
     x: FloatArray
-    se: float
+    information: FloatArray
     log_likelihood: float
+
+
+def _left(fit: _Fit, old_variance: FloatArray) -> float:
+    """Share of the likelihood ratio that is left once the old curve's own error is allowed for.
+
+    The ratio is about the squared length of the change in errors of the new answers alone. It is
+    chi-square only in errors of both curves. With few reference models, above all the slope of an
+    old curve is uncertain, and a steep one is mostly too steep.
+    """
+    covariance = np.linalg.inv(fit.information) + np.diag(old_variance)
+    own, both = fit.x @ fit.information @ fit.x, fit.x @ np.linalg.solve(covariance, fit.x)
+    return float(both / own)
 
 
 _PENALTY = np.array([_SHIFT_SD**-2, _STRETCH_SD**-2])
@@ -268,8 +271,8 @@ def _maximise(curve: _Curve, right: FloatArray, wrong: FloatArray) -> _Fit:
         if gain < 1e-7:
             break
     scores = _scores(current, right, wrong)
-    covariance = np.linalg.inv(scores.T @ scores + np.diag(_PENALTY))
-    return _Fit(x, float(np.sqrt(covariance[0, 0])), value)
+    information: FloatArray = scores.T @ scores + np.diag(_PENALTY)
+    return _Fit(x, information, value)
 
 
 def _log_likelihood(at: _At, right: FloatArray, wrong: FloatArray) -> float:

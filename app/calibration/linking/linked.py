@@ -30,12 +30,11 @@ from app.calibration.logistic.curves import (
     Family,
 )
 from app.calibration.logistic.em import Progress
-from app.calibration.logistic.expectation import LatentDensity, expect, population
+from app.calibration.logistic.expectation import expect, population
 from app.calibration.logistic.maximization import Problem
 from app.calibration.logistic.scale_linking import (
     Linking,
     link_mean_sigma,
-    link_populations,
     link_stocking_lord,
 )
 from app.calibration.logistic.uncertainty import ParameterErrors
@@ -66,17 +65,17 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Linked:
-    """A calibration on the scale of another bank.
+    """A calibration, mostly on the scale of another bank.
 
     Attributes:
         linking: Linking from a scale on which the examinees have mean 0 and sd 1; its slope is
-            their sd on the bank's scale, and its intercept their mean.
+            their sd on the bank's scale, and its intercept their mean. None without another bank.
         anchors: Ids of the items that the linking is based on.
     """
 
     calibration: Calibration
-    linking: Linking
-    anchors: tuple[str, ...]
+    linking: Linking | None = None
+    anchors: tuple[str, ...] = ()
 
 
 def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = ()) -> ItemBank:
@@ -104,17 +103,19 @@ def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = (
 
 def calibrate_linked(
     matrix: ScoreMatrix,
-    link: Link,
+    link: Link | None,
     settings: CalibrationSettings,
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> Linked:
-    """Calibrate all items, and link the result to the scale of the anchors.
+    """Calibrate all items, and link the result to the scale of the anchors, if there is a link.
 
     Raises:
         CalibrationError: A matrix without information, or too few anchors.
         InvalidInputError: The family does not allow the anchors' parameters.
     """
+    if link is None:
+        return Linked(calibrate(matrix, settings, watch=watch))
     anchors = link.anchors
     if link.method is LinkMethod.FIXED_ANCHOR:
         calibration = calibrate_onto(matrix, anchors, settings, watch=watch)
@@ -130,13 +131,17 @@ def calibrate_linked(
     return linked(calibrate(matrix, settings, watch=watch), link)
 
 
-def linked(calibration: Calibration, link: Link) -> Linked:
+def linked(calibration: Calibration, link: Link | None) -> Linked:
     """Move a calibration onto the scale of anchors, by the anchors' parameters on both scales.
+
+    Without a link it stays as it is.
 
     Raises:
         CalibrationError: Fewer than two anchors have a rising curve on both scales.
         InvalidInputError: The method is fixed anchors, which works only during a calibration.
     """
+    if link is None:
+        return Linked(calibration)
     anchors, method = link
     if method is LinkMethod.FIXED_ANCHOR:
         raise InvalidInputError(
@@ -159,9 +164,10 @@ def linked(calibration: Calibration, link: Link) -> Linked:
     own, common = (np.array(side) for side in zip(*pairs, strict=True))
     source, target = calibration.scale, anchors.scale
     if method is LinkMethod.MEAN_SIGMA:
-        linking = link_mean_sigma(
-            calibration.b[own], anchors.b[common], source=source, target=target
+        here_b, there_b = (
+            (float(b.mean()), float(b.std())) for b in (calibration.b[own], anchors.b[common])
         )
+        linking = link_mean_sigma(here_b, there_b, source=source, target=target)
     else:
         linking = link_stocking_lord(
             calibration.items.take(own),
@@ -339,9 +345,9 @@ def link_parts(
                 "common-person linking needs at least 2."
             )
         linkings.append(
-            link_populations(
-                _latent(matrix.select(common, part), result),
-                _latent(matrix.select(common, parts[0]), reference),
+            link_mean_sigma(
+                _moments(matrix.select(common, part), result),
+                _moments(matrix.select(common, parts[0]), reference),
                 source=result.scale,
                 target=reference.scale,
             )
@@ -349,5 +355,6 @@ def link_parts(
     return tuple(linkings)
 
 
-def _latent(matrix: ScoreMatrix, result: Calibration) -> LatentDensity:
-    return population(matrix, result.items, result.density)[0]
+def _moments(matrix: ScoreMatrix, result: Calibration) -> tuple[float, float]:
+    density, _ = population(matrix, result.items, result.density)
+    return density.mean, density.sd

@@ -153,8 +153,7 @@ class ItemBeliefs:
         return _bank(curves, self.keys)
 
     def _logit_c(self) -> FloatArray:
-        guessing: FloatArray = logit(np.maximum(self.c, _NO_GUESSING))
-        return guessing
+        return logit(np.maximum(self.c, _NO_GUESSING))
 
 
 class Learned(NamedTuple):

@@ -91,10 +91,6 @@ class CalibrationSettings:
             fixed=fixed,
         )
 
-    def density(self) -> LatentDensity:
-        """The latent density to start with."""
-        return LatentDensity.normal(n_nodes=self.n_nodes or DEFAULT_NODES)
-
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Calibration(Estimation):
@@ -120,8 +116,7 @@ class Calibration(Estimation):
     @property
     def b(self) -> FloatArray:
         """Difficulties, logits."""
-        difficulties: FloatArray = -self.items.intercept / self.items.a
-        return difficulties
+        return -self.items.intercept / self.items.a
 
     @property
     def known_errors(self) -> ParameterErrors:
@@ -224,15 +219,20 @@ def estimated(
         estimate_density=settings.estimate_density and not problem.fixed,
         estimate_population=bool(problem.fixed),
     )
+    # The prior of guessing is wide at first, so that its spread can be learned from the answers.
+    learns_guessing = settings.priors is None and problem.priors.guessing is not None
     rough = maximise(
         matrix,
-        _widened(problem, settings),
-        settings.density(),
+        _guessing(problem, _WIDE_GUESSING) if learns_guessing else problem,
+        LatentDensity.normal(n_nodes=settings.n_nodes or DEFAULT_NODES),
         replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf),
         start=start,
         watch=watch,
     )
-    problem = _learned(matrix, problem, settings, rough)
+    if learns_guessing and problem.movable(matrix.n_items).size:
+        counts = expect(matrix, rough.curves.natural(), rough.density)
+        learned = guessing_prior(problem, rough.curves, counts, rough.density.nodes)
+        problem = _guessing(problem, learned)
     # The fineness that the grid needs depends on the items, which are now known roughly.
     finer = None if em.estimate_population else _fine_enough(rough, settings)
     result = maximise(
@@ -248,23 +248,8 @@ def estimated(
     return finished(matrix, settings, problem, result)
 
 
-def _widened(problem: Problem, settings: CalibrationSettings) -> Problem:
-    """The problem with a wide prior of guessing, so that its spread can be learned."""
-    if settings.priors is not None or problem.priors.guessing is None:
-        return problem
-    return replace(problem, priors=replace(problem.priors, guessing=_WIDE_GUESSING))
-
-
-def _learned(
-    matrix: ScoreMatrix, problem: Problem, settings: CalibrationSettings, rough: EmResult
-) -> Problem:
-    """The problem with the prior of guessing learned from the answers, if priors are not set."""
-    is_set = settings.priors is not None or problem.priors.guessing is None
-    if is_set or not problem.movable(matrix.n_items).size:
-        return problem
-    counts = expect(matrix, rough.curves.natural(), rough.density)
-    guessing = guessing_prior(problem, rough.curves, counts, rough.density.nodes)
-    return replace(problem, priors=replace(problem.priors, guessing=guessing))
+def _guessing(problem: Problem, prior: Normal) -> Problem:
+    return replace(problem, priors=replace(problem.priors, guessing=prior))
 
 
 def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensity | None:

@@ -202,8 +202,7 @@ class Anderson:
         gram = turns @ turns.T
         gram += _RIDGE * np.trace(gram) * np.eye(len(gram)) + np.finfo(float).tiny
         mix = np.linalg.lstsq(gram, turns @ (steps[-1] * weights), rcond=None)[0]
-        mixed: FloatArray = mapped - mix @ images
-        return mixed
+        return mapped - mix @ images
 
     def forget_oldest(self) -> None:
         """Drop older steps after a refused one: EM may not be linear that far back."""

@@ -59,8 +59,7 @@ class Normal:
     def standardise(self, values: FloatArray) -> FloatArray:
         """(values - mean) / sd."""
         mean = self.settled(values).mean
-        standard: FloatArray = (values - (0.0 if mean is None else mean)) / self.sd  # None: none
-        return standard
+        return (values - (0.0 if mean is None else mean)) / self.sd  # None: none
 
     @property
     def by_item(self) -> bool:

@@ -57,51 +57,26 @@ class Linking:
 
 
 def link_mean_sigma(
-    values_from: FloatArray, values_to: FloatArray, *, source: str, target: str
+    moments_from: tuple[float, float], moments_to: tuple[float, float], *, source: str, target: str
 ) -> Linking:
     """Linking that matches the mean and standard deviation of common values on both scales.
 
-    Args:
-        values_from: Difficulties of anchor items, or thetas of common examinees, on the source
-            scale; shape (n,).
-        values_to: Values of the same items or examinees on the target scale; shape (n,).
-        source: Name of the source scale.
-        target: Name of the target scale.
+    The values are difficulties of the same items, or latent thetas of the same examinees. Point
+    estimates of theta shrink by their unreliability, which depends on the items; latent moments do
+    not.
 
     Raises:
         CalibrationError: No spread.
 
     Source: Marco (1977), Journal of Educational Measurement 14.
     """
-    sd_from, sd_to = float(values_from.std()), float(values_to.std())
+    (mean_from, sd_from), (mean_to, sd_to) = moments_from, moments_to
     if not (sd_from > 0 and sd_to > 0):
         raise CalibrationError(
             f"Mean-sigma linking needs values that differ, got sd {sd_from} and {sd_to}."
         )
     slope = sd_to / sd_from
-    return Linking(
-        source=source,
-        target=target,
-        slope=slope,
-        intercept=float(values_to.mean() - slope * values_from.mean()),
-    )
-
-
-def link_populations(
-    density_from: LatentDensity, density_to: LatentDensity, *, source: str, target: str
-) -> Linking:
-    """Mean-sigma linking on the latent mean and sd of the same examinees on both scales.
-
-    Point estimates of theta shrink by their unreliability, which depends on the items. Latent
-    moments do not.
-    """
-    slope = density_to.sd / density_from.sd
-    return Linking(
-        source=source,
-        target=target,
-        slope=slope,
-        intercept=density_to.mean - slope * density_from.mean,
-    )
+    return Linking(source=source, target=target, slope=slope, intercept=mean_to - slope * mean_from)
 
 
 def link_stocking_lord(

@@ -21,7 +21,7 @@ products; Paek & Cai (2014), Educational and Psychological Measurement 74, for t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -96,8 +96,7 @@ class ParameterErrors:
     def c(self) -> FloatArray:
         """Standard errors of the lower asymptotes."""
         c = expit(self.curves.x[:, GUESSING])
-        se: FloatArray = self._coordinate(GUESSING) * c * (1 - c)
-        return se
+        return self._coordinate(GUESSING) * c * (1 - c)
 
     @property
     def d(self) -> FloatArray:
@@ -159,7 +158,8 @@ def parameter_errors(
     estimated = _estimated(problem, curves)
     used = np.array(sorted({SLOPE, *problem.family.free}))
     block = np.ix_(np.arange(matrix.n_items), used, used)
-    pieces = _Pieces.at(curves, density, used)
+    p, q, derivatives = slopes_of_curves(curves, density.nodes, used.tolist())
+    pieces = _Pieces(curves, derivatives / p[:, None, :], -derivatives / q[:, None, :])
     full = 0 < estimated.sum() <= MAX_FULL_COORDINATES  # 0 where all items are anchors
     # Items with priors of their own have few answers, and any two share hardly any examinees.
     full = full and not problem.priors.by_item
@@ -177,18 +177,12 @@ def parameter_errors(
     return ParameterErrors(method, curves, covariance, estimated)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Pieces:
+class _Pieces(NamedTuple):
     """Derivatives of log P and log Q at the nodes, shape (n_items, n_used, n_nodes)."""
 
     items: Curves
     right: FloatArray
     wrong: FloatArray
-
-    @classmethod
-    def at(cls, curves: Curves, density: LatentDensity, used: IntArray) -> "_Pieces":
-        p, q, derivatives = slopes_of_curves(curves, density.nodes, used.tolist())
-        return cls(curves, derivatives / p[:, None, :], -derivatives / q[:, None, :])
 
 
 def _estimated(problem: Problem, curves: Curves) -> BoolArray:
@@ -197,8 +191,7 @@ def _estimated(problem: Problem, curves: Curves) -> BoolArray:
     free[:, problem.family.free] = True
     free[:, SLOPE] = True
     free[np.array(problem.fixed, dtype=np.intp)] = False
-    inside: BoolArray = free & (curves.x > low) & (curves.x < high)
-    return inside
+    return free & (curves.x > low) & (curves.x < high)
 
 
 def _information(
@@ -266,8 +259,7 @@ def _invert_full(
     covariance = spread @ _inverse(reduced[None])[0] @ spread.T
     blocks = covariance.reshape(n_items, n_coordinates, n_items, n_coordinates)
     items = np.arange(n_items)
-    own_blocks: FloatArray = blocks[items, :, items, :]
-    return own_blocks
+    return blocks[items, :, items, :]
 
 
 def _design(problem: Problem, estimated: BoolArray) -> FloatArray:
@@ -294,15 +286,13 @@ def _inverse(information: FloatArray) -> FloatArray:
     outer = scale[:, :, None] * scale[:, None, :]
     values, vectors = np.linalg.eigh(information / outer)
     values = np.maximum(values, _LEAST_EIGENVALUE)
-    inverse: FloatArray = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1) / outer
-    return inverse
+    return (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1) / outer
 
 
 def _scale(information: FloatArray) -> FloatArray:
     """Roots of the diagonals, shape (n_matrices, n_coordinates)."""
     diagonal = np.einsum("jaa->ja", information)
-    roots: FloatArray = np.sqrt(np.maximum(diagonal, _LEAST_INFORMATION))
-    return roots
+    return np.sqrt(np.maximum(diagonal, _LEAST_INFORMATION))
 
 
 def _scale_error(curves: Curves, n_examinees: int, estimated: BoolArray) -> FloatArray:

@@ -146,7 +146,7 @@ def fit_multidimensional(
         compared = _compared(kept, settings, rng)
         method = FitMethod(max(compared, key=lambda name: compared[name]))
     raw = _FITS[method](kept, settings, watch)
-    items = _all_items(raw, scores, useful, settings.nested)
+    items = _all_items(raw.items, scores, useful)
     second = raw.abilities.T @ raw.abilities / len(scores) + raw.covariance
     mean = raw.abilities.mean(axis=0)
     covariance = second - np.outer(mean, mean)
@@ -179,8 +179,7 @@ def _compared(
     likelihoods = {}
     for method, fit in _FITS.items():
         raw = fit(shown, settings, None)
-        items = Loadings(raw.a, raw.intercept, raw.loadings, settings.nested)
-        total = _log_likelihood(items, raw.abilities, scores, hidden)
+        total = _log_likelihood(raw.items, raw.abilities, scores, hidden)
         likelihoods[method.value] = total / max(int(hidden.sum()), 1)
     return likelihoods
 
@@ -190,20 +189,19 @@ def _degenerate(scores: FloatArray) -> BoolArray:
     seen = ~np.isnan(scores)
     low = np.where(seen, scores, np.inf).min(axis=0, initial=np.inf)
     high = np.where(seen, scores, -np.inf).max(axis=0, initial=-np.inf)
-    same: BoolArray = ~(low < high)
-    return same
+    return ~(low < high)
 
 
-def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) -> Loadings:
+def _all_items(fitted: Loadings, scores: FloatArray, useful: IntArray) -> Loadings:
     """Parameters of all items: the fitted ones, and constant probabilities for the degenerate."""
     n_items = scores.shape[1]
     seen = np.count_nonzero(~np.isnan(scores), axis=0)
     # Half an answer added on either side keeps the logit finite where all answers are alike.
     share = (np.nansum(scores, axis=0) + 0.5) / (seen + 1.0)
     a, intercept = np.zeros(n_items), np.log(share / (1.0 - share))
-    loadings = np.zeros((n_items, raw.loadings.shape[1]))
-    a[useful], intercept[useful], loadings[useful] = raw.a, raw.intercept, raw.loadings
-    return Loadings(a, intercept, loadings, nested)
+    loadings = np.zeros((n_items, fitted.loadings.shape[1]))
+    a[useful], intercept[useful], loadings[useful] = fitted.a, fitted.intercept, fitted.loadings
+    return Loadings(a, intercept, loadings, fitted.nested)
 
 
 def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_useful: int) -> int:
@@ -289,8 +287,7 @@ def _largest(standard: FloatArray) -> FloatArray:
     n, p = standard.shape
     small = standard @ standard.T / n if n < p else standard.T @ standard / n
     count = min(MAX_DIMENSIONS, n - 1, p)
-    largest: FloatArray = np.linalg.eigvalsh(small)[::-1][:count]
-    return largest
+    return np.linalg.eigvalsh(small)[::-1][:count]
 
 
 def marginal_log_likelihood(

@@ -9,7 +9,7 @@ Source: the WILD study for the nested loss.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -40,16 +40,12 @@ class _Layout:
     n_dimensions: int
     nested: bool
 
-    @classmethod
-    def of(cls, scores: FloatArray, settings: MultidimensionalSettings) -> Self:
-        n_examinees, n_items = scores.shape
-        return cls(n_examinees, n_items, settings.dimensions or 1, settings.nested)
-
     @property
     def n_abilities(self) -> int:
         return self.n_dimensions + self.nested
 
     def parts(self, parameters: FloatArray) -> tuple[FloatArray, ...]:
+        """Abilities, log a, intercepts, and the positive and the negative parts of the loadings."""
         n, j, k = self.n_examinees, self.n_items, self.n_dimensions
         sizes = [n * self.n_abilities, j if self.nested else 0, j, j * k, j * k]
         x, log_a, intercept, positive, negative = np.split(parameters, np.cumsum(sizes)[:-1])
@@ -67,16 +63,10 @@ class _Layout:
         slopes = a[:, None] * loadings
         return a, np.column_stack([a, slopes]) if self.nested else slopes
 
-    def joined(
-        self,
-        x: FloatArray,
-        log_a: FloatArray,
-        intercept: FloatArray,
-        positive: FloatArray,
-        negative: FloatArray,
-    ) -> FloatArray:
-        first = [x.ravel(), log_a] if self.nested else [x.ravel()]
-        return np.concatenate([*first, intercept, positive.ravel(), negative.ravel()])
+    def joined(self, x: FloatArray, log_a: FloatArray, *others: FloatArray) -> FloatArray:
+        """The inverse of `parts`."""
+        first = (x, log_a) if self.nested else (x,)
+        return np.concatenate([part.ravel() for part in (*first, *others)])
 
     def bounds(self) -> Any:
         """Bounds of the parameters, as `scipy.optimize.Bounds`."""
@@ -142,7 +132,9 @@ class JointLoss:
     @classmethod
     def of(cls, scores: FloatArray, settings: MultidimensionalSettings) -> "JointLoss":
         """Make the loss for scores in [0, 1], shape (n_examinees, n_items), NaN without answer."""
-        return cls(_Layout.of(scores, settings), settings, tuple(_blocks_of(scores)))
+        n_examinees, n_items = scores.shape
+        layout = _Layout(n_examinees, n_items, settings.dimensions or 1, settings.nested)
+        return cls(layout, settings, tuple(_blocks_of(scores)))
 
     def __call__(self, parameters: FloatArray) -> tuple[float, FloatArray]:
         """Loss and gradient.
@@ -196,10 +188,9 @@ def fit_jointly(
     """Fit the number of dimensions in the settings by L-BFGS-B; `watch` gets the loss."""
     loss = JointLoss.of(scores, settings)
     layout = loss.layout
-    x, a, intercept, loadings = factor_start(scores, settings)
-    start = layout.joined(
-        x, np.log(a), intercept, np.maximum(loadings, 0.0), np.maximum(-loadings, 0.0)
-    )
+    x, items = factor_start(scores, settings)
+    positive, negative = (np.maximum(sign * items.loadings, 0.0) for sign in (1.0, -1.0))
+    start = layout.joined(x, np.log(items.a), items.intercept, positive, negative)
     # An ability affects n_items answers, an item parameter n_examinees answers. L-BFGS needs far
     # fewer iterations in units in which the loss has the same curvature in all parameters.
     unit = np.ones_like(start)
@@ -236,13 +227,10 @@ def fit_jointly(
     # Rescale the abilities to mean 0 and standard deviation 1, with signs so that more is better.
     mean, sd = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
     sign = sd * np.where(slopes.sum(axis=0) < 0.0, -1.0, 1.0)
-    a, loadings = split_slopes(slopes * sign, nested=settings.nested)
     return RawFit(
         abilities=(x - mean) / sign,
         covariance=np.zeros((layout.n_abilities, layout.n_abilities)),
-        a=a,
-        intercept=intercept + slopes @ mean,
-        loadings=loadings,
+        items=split_slopes(slopes * sign, intercept + slopes @ mean, nested=settings.nested),
         iterations=int(result.nit),
         converged=bool(result.success),
     )

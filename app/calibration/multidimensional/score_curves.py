@@ -8,6 +8,7 @@ holds beyond the reference models as much as among them; see `app.engine.predict
 """
 
 import numpy as np
+from scipy.special import expit
 
 from app.calibration.matrix import evenly
 from app.calibration.multidimensional.score_model import LEAST_EXAMINEES
@@ -44,7 +45,7 @@ def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> Sc
     known = np.where(answered, some, 0.0)
     theta = general_ability(some)
     slope, intercept = _general_curves(known, answered, theta)
-    expected = _sigmoid(theta[:, None] * slope + intercept)
+    expected = expit(theta[:, None] * slope + intercept)
     variance = expected * (1.0 - expected)
     residual = np.where(answered, known - expected, 0.0)
     binary = bool(np.isin(known, (0.0, 1.0)).all())
@@ -75,14 +76,12 @@ def general_ability(scores: FloatArray) -> FloatArray:
     count = answered.sum(axis=1)
     mean = (known.sum(axis=1) + 0.5) / (count + 1.0)
     easier = answered @ ease / np.maximum(count, 1) - ease.mean()
-    theta: FloatArray = np.log(mean / (1.0 - mean)) - easier
-    return theta
+    return np.log(mean / (1.0 - mean)) - easier
 
 
 def strongest_first(scores: FloatArray) -> IntArray:
     """Row numbers of the examinees by general ability, the strongest first."""
-    order: IntArray = np.argsort(-general_ability(scores), kind="stable")
-    return order
+    return np.argsort(-general_ability(scores), kind="stable")
 
 
 def reference_population(scores: FloatArray) -> ReferencePopulation:
@@ -104,7 +103,7 @@ def _general_curves(
     for_slope, for_intercept = _SLOPE_SD**-2, _INTERCEPT_SD**-2
     counted = answered.astype(np.float64)
     for _ in range(_STEPS):
-        expected = _sigmoid(theta[:, None] * slope + intercept)
+        expected = expit(theta[:, None] * slope + intercept)
         residual = (known - expected) * counted
         weight = expected * (1.0 - expected) * counted
         by_slope = theta @ residual - for_slope * (slope - 1.0)
@@ -125,11 +124,6 @@ def _general_curves(
 def _abilities(n_examinees: int, n_items: int) -> int:
     number = min(n_examinees // _EXAMINEES_EACH, _MOST_ABILITIES, _MOST_NUMBERS // n_items)
     return max(number, _FEWEST_ABILITIES)
-
-
-def _sigmoid(logit: FloatArray) -> FloatArray:
-    value: FloatArray = 1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))
-    return value
 
 
 def learn_curves(scores: FloatArray, rng: np.random.Generator) -> LearnedCurves:

@@ -7,6 +7,7 @@ from enum import StrEnum
 import numpy as np
 
 from app.engine.models.base import FloatArray
+from app.engine.models.multidimensional import Loadings
 
 #: Callback that gets the number of each iteration of a fit, and its loss.
 Watch = Callable[[int, float], None]
@@ -54,25 +55,20 @@ class RawFit:
     Attributes:
         abilities: Estimated abilities, the general one first, shape (n_examinees, D).
         covariance: Mean posterior covariance of an examinee, shape (D, D); 0 for the joint fit.
-        a: Discriminations, shape (n_items,).
-        intercept: Intercepts, shape (n_items,).
-        loadings: Loadings on the K dimensions, shape (n_items, K).
         converged: Whether the fit converged within the allowed iterations.
     """
 
     abilities: FloatArray
     covariance: FloatArray
-    a: FloatArray
-    intercept: FloatArray
-    loadings: FloatArray
+    items: Loadings
     iterations: int
     converged: bool
 
 
 def factor_start(
     scores: FloatArray, settings: MultidimensionalSettings
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Start values from principal components: abilities, discriminations, intercepts, loadings."""
+) -> tuple[FloatArray, Loadings]:
+    """Start values from principal components: abilities, shape (n_examinees, D), and items."""
     n, k = len(scores), settings.dimensions or 1
     d = k + settings.nested
     mean = np.nanmean(scores, axis=0)
@@ -92,9 +88,10 @@ def factor_start(
     slopes = np.clip(centred.T @ x / n / rise, -3.0, 3.0)
     intercept = np.log(np.clip(mean, 0.02, 0.98) / np.clip(1.0 - mean, 0.02, 0.98))
     if not settings.nested:
-        return x, np.ones(len(mean)), intercept, slopes
+        return x, Loadings(np.ones(len(mean)), intercept, slopes, nested=False)
     a = np.clip(slopes[:, 0], 0.1, 4.0)
-    return x, a, intercept, np.clip(slopes[:, 1:] / a[:, None], -MAX_LOADING, MAX_LOADING)
+    loadings = np.clip(slopes[:, 1:] / a[:, None], -MAX_LOADING, MAX_LOADING)
+    return x, Loadings(a, intercept, loadings, nested=True)
 
 
 def _principal(centred: FloatArray, count: int) -> FloatArray:
@@ -104,17 +101,16 @@ def _principal(centred: FloatArray, count: int) -> FloatArray:
         return np.asarray(np.linalg.eigh(centred @ centred.T)[1][:, ::-1][:, :count].T)
     _, vectors = np.linalg.eigh(centred.T @ centred)
     along = (centred @ vectors[:, ::-1][:, :count]).T
-    components: FloatArray = along / np.maximum(np.linalg.norm(along, axis=1), 1e-12)[:, None]
-    return components
+    return along / np.maximum(np.linalg.norm(along, axis=1), 1e-12)[:, None]
 
 
-def split_slopes(slopes: FloatArray, *, nested: bool) -> tuple[FloatArray, FloatArray]:
+def split_slopes(slopes: FloatArray, intercept: FloatArray, *, nested: bool) -> Loadings:
     """Split slopes into a and loadings K: slopes are a (1, K) if nested, else a K with |K| = 1."""
     if nested:
         a = np.maximum(slopes[:, 0], SLOPE_BOUNDS[0])
-        return a, slopes[:, 1:] / a[:, None]
+        return Loadings(a, intercept, slopes[:, 1:] / a[:, None], nested)
     a = np.maximum(np.linalg.norm(slopes, axis=1), 1e-6)
-    return a, slopes / a[:, None]
+    return Loadings(a, intercept, slopes / a[:, None], nested)
 
 
 def blocks(scores: FloatArray, cells: int = _BLOCK_CELLS) -> Iterator[slice]:

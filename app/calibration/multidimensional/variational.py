@@ -27,11 +27,8 @@ def fit_variationally(
 ) -> RawFit:
     """Fit by variational EM; `watch` gets the root mean square change of the slopes."""
     n = len(scores)
-    x, a, intercept, loadings = factor_start(scores, settings)
-    slopes = a[:, None] * loadings
-    if settings.nested:
-        slopes = np.column_stack([a, slopes])
-    d = slopes.shape[1]
+    x, start = factor_start(scores, settings)
+    slopes, intercept, d = start.slopes, start.intercept, start.n_abilities
     covariances = np.tile(0.1 * np.eye(d), (n, 1, 1))
     ridge = np.diag([1.0 / _SLOPE_SD**2] * d + [1.0 / INTERCEPT_SD**2])
     converged, iteration = False, 0
@@ -63,8 +60,8 @@ def fit_variationally(
             converged = True
             break
     x, covariance, slopes = turned(x, covariances.mean(axis=0), slopes, nested=settings.nested)
-    a, loadings = split_slopes(slopes, nested=settings.nested)
-    return RawFit(x, covariance, a, intercept, loadings, iteration, converged)
+    items = split_slopes(slopes, intercept, nested=settings.nested)
+    return RawFit(x, covariance, items, iteration, converged)
 
 
 def _bound(
@@ -75,8 +72,7 @@ def _bound(
     outer = (slopes[:, :, None] * slopes[:, None, :]).reshape(len(slopes), d * d)
     square = second.reshape(n, d * d) @ outer.T + 2.0 * (x @ slopes.T) * intercept + intercept**2
     xi = np.sqrt(np.maximum(square, 1e-8))
-    eta: FloatArray = np.tanh(xi / 2.0) / (4.0 * xi)
-    return eta
+    return np.tanh(xi / 2.0) / (4.0 * xi)
 
 
 def _item_step(
@@ -141,5 +137,4 @@ def _varimax(slopes: FloatArray) -> FloatArray:
         if np.abs(new - turn).max() < 1e-8:
             break
         turn = new
-    rotation: FloatArray = turn
-    return rotation
+    return turn

@@ -12,7 +12,7 @@ from cachetools import LRUCache
 from app.calibration.filters import Filtered
 from app.calibration.fit.held_out import Blind, Records, held_out
 from app.calibration.fit.report_card import report_card
-from app.calibration.fit.shifts import Shift, ShiftPlan, by_family, by_strength, tried
+from app.calibration.fit.shifts import by_family, by_strength, tried
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import strongest_first
@@ -105,7 +105,10 @@ def with_card(
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     figures["warnings"] = [*figures["warnings"], *not_the_score(abilities, matrix.answers())]
-    knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
+    # Quantiles of the examinees' thetas, from which thetas can be sampled.
+    quantiles = np.quantile(abilities.theta, np.linspace(0, 1, _QUANTILES)).tolist()
+    reference = {"n_examinees": len(abilities.theta), "quantiles": quantiles}
+    knowledge = {**fitted.knowledge, "reference_abilities": reference}
     records = records_of(matrix, plan, fitted, bank)
     try:
         held = held_out(records, seed=plan.seed)
@@ -117,7 +120,7 @@ def with_card(
         figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
     else:
         shifts = [
-            _tried(shift, records, plan).to_dict()
+            tried(shift, records, plan.seed).to_dict()
             for shift in (
                 *by_strength(strongest_first(matrix.answers())),
                 by_family([plan.family_of(name) for name in matrix.examinees]),
@@ -146,14 +149,6 @@ def records_of(
         ),
         n_examinees=matrix.n_examinees,
     )
-
-
-def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
-    """Carry out one plan; if it fails, the reason is stored and the other plans go on."""
-    try:
-        return tried(shift, records, plan.seed)
-    except (CalibrationError, InvalidInputError) as error:
-        return Shift(name=shift.name, reason=error.detail)
 
 
 def _remembering(learn: Callable[[IntArray], T]) -> Callable[[IntArray], T]:
@@ -202,9 +197,3 @@ def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str
         "on many items, such as a way of answering, so rankings by theta and by score will "
         "differ. Measure the score (preset: score), not theta."
     ]
-
-
-def _distribution(abilities: ExamineeAbilities) -> dict[str, Any]:
-    """Quantiles of the examinees' thetas, from which thetas can be sampled."""
-    quantiles = np.quantile(abilities.theta, np.linspace(0, 1, _QUANTILES))
-    return {"n_examinees": len(abilities.theta), "quantiles": quantiles.tolist()}

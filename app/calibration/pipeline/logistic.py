@@ -33,7 +33,6 @@ from app.calibration.logistic.beliefs import (
 from app.calibration.logistic.calibrate import (
     Calibration,
     CalibrationSettings,
-    calibrate,
     compare_families,
 )
 from app.calibration.logistic.curves import N_COORDINATES, Curves, Family
@@ -131,8 +130,8 @@ class LogisticCalibrator(BinaryCalibrator):
         measure = measuring(matrix, plan)
         taught = matrix.select(examinees=known, items=measure)
         part = apply_filters(taught, MEASURING).matrix
-        found = _calibrated(part, plan, replace(plan.settings(), with_errors=False))
-        blind = replaced(bank, part.items, _calibration(found).items)
+        found = _calibrated(part, plan, replace(plan.settings(), with_errors=False)).calibration
+        blind = replaced(bank, part.items, found.items)
         if not measure.all():
             beside = matrix.select(examinees=np.isin(matrix.examinees, part.examinees))
             beside = beside.select(items=~measure & (beside.answers_per_item() > 0))
@@ -145,33 +144,19 @@ def _calibrated(
     plan: CalibrationPlan,
     settings: CalibrationSettings,
     watch: Callable[[Progress], None] | None = None,
-) -> Calibration | Linked:
+) -> Linked:
     """Calibrate at once or in parts, and link the result, as the plan says."""
     if plan.partition_size is not None:
         rng = np.random.default_rng(plan.seed)
         joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
-        return _linked(joined, matrix, plan)
-    link = link_for(matrix, plan)
-    if link is None:
-        return calibrate(matrix, settings, watch=watch)
-    return calibrate_linked(matrix, link, settings, watch=watch)
-
-
-def _linked(
-    joined: Calibration, matrix: ScoreMatrix, plan: CalibrationPlan
-) -> Calibration | Linked:
-    link = link_for(matrix, plan)
-    return joined if link is None else linked(joined, link)
-
-
-def _calibration(found: Calibration | Linked) -> Calibration:
-    return found.calibration if isinstance(found, Linked) else found
+        return linked(joined, link_for(matrix, plan))
+    return calibrate_linked(matrix, link_for(matrix, plan), settings, watch=watch)
 
 
 def judged(
     matrix: ScoreMatrix,
     plan: CalibrationPlan,
-    found: Calibration | Linked,
+    found: Linked,
     report: Report,
     whole: ScoreMatrix | None = None,
 ) -> Fitted:
@@ -179,7 +164,7 @@ def judged(
 
     Items of `whole` that are not in `matrix` count in scores alone, and get flat curves.
     """
-    calibration = _calibration(found)
+    calibration = found.calibration
     report({"phase": "checking_fit", "cycle": calibration.cycles})
     dependence = local_dependence(matrix, calibration)
     copies = copies_warning(matrix, calibration, dependence)
@@ -190,7 +175,7 @@ def judged(
         "local_dependence": asdict(dependence),
         "warnings": [*calibration.warnings, *([copies] if copies else [])],
         "comparison": _comparison(matrix, plan, report),
-        "link": _link(found, plan) if isinstance(found, Linked) else None,
+        "link": _link(found, plan),
     }
     columns = _columns(calibration, item_fit(matrix, calibration))
     if whole is not None and whole.n_items > matrix.n_items:
@@ -217,7 +202,7 @@ def _fit_beliefs(
     found, bank = calibrate_beliefs(
         matrix, beliefs, max_cycles=plan.max_cycles, watch=watching(report)
     )
-    fitted = judged(matrix, plan, found, report)
+    fitted = judged(matrix, plan, Linked(found), report)
     known = after_answers(
         beliefs,
         bank,
@@ -237,13 +222,15 @@ def watching(report: Report) -> Callable[[Progress], None]:
 
     def watch(at: Progress) -> None:
         numbers = {"log_posterior": at.log_posterior, "gain": at.gain, "distance": at.distance}
-        finite = {name: _finite(value) for name, value in numbers.items()}
+        finite = {name: n if math.isfinite(n) else None for name, n in numbers.items()}
         report({"phase": "calibrating", "cycle": at.cycle, **finite})
 
     return watch
 
 
-def _link(found: Linked, plan: CalibrationPlan) -> dict[str, Any]:
+def _link(found: Linked, plan: CalibrationPlan) -> dict[str, Any] | None:
+    if found.linking is None:
+        return None
     link = plan.link or LinkPlan()
     return {
         "method": link.method,
@@ -283,12 +270,7 @@ def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
 def _rmsea(items: ItemFit) -> FloatArray:
     """RMSEA of S-X2: misfit per degree of freedom, independent of the number of examinees."""
     excess = np.maximum(items.statistic - items.df, 0.0)  # NaN stays NaN
-    rmsea: FloatArray = np.sqrt(excess / (np.maximum(items.df, 1) * (items.n_examinees - 1)))
-    return rmsea
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    return np.sqrt(excess / (np.maximum(items.df, 1) * (items.n_examinees - 1)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -358,7 +340,7 @@ def fit_joined(
     own = measured(matrix, plan)
     parts = _dealt(own, plan.partition_size or own.n_items, plan)
     joined = join_parts(own, plan.settings(), parts, results)
-    return judged(own, plan, _linked(joined, own, plan), report, matrix)
+    return judged(own, plan, linked(joined, link_for(own, plan)), report, matrix)
 
 
 def digest_of(matrix: ScoreMatrix) -> str:

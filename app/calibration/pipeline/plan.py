@@ -100,7 +100,8 @@ class CalibrationPlan:
         beliefs: Beliefs of that version; loaded when the plan is run, not stored.
         target: Items of the link's bank that may be anchors; loaded when the plan is run, not
             stored.
-        target_se: Standard errors of the difficulties of `target`, NaN if unknown; not stored.
+        target_se: Standard errors of the difficulties and slopes of `target`, shape (n_items, 2),
+            NaN if unknown; not stored.
         aside: Keys of the bank's quarantined items, which take no part; not stored.
 
     Raises:

@@ -66,7 +66,7 @@ def learned_from(
     seed: int,
     moments: bool = False,
 ) -> IntervalCorrection | None:
-    """Correction of short tests' intervals, learned from the reference models.
+    """Correction of the intervals of tests of up to `max_items` items.
 
     It is None with fewer than 20 reference models.
 

@@ -74,9 +74,6 @@ _CRITERIA: Mapping[CriterionName, Criterion] = {
     CriterionName.POSTERIOR_WEIGHTED: PosteriorWeighted(),
     CriterionName.MUTUAL_INFORMATION: MutualInformation(),
 }
-_OPTIMAL: Mapping[CriterionName, Optimality] = {
-    CriterionName(optimality.value): optimality for optimality in Optimality
-}
 
 
 class ContentDesign(Part):
@@ -255,8 +252,8 @@ class SelectionDesign(Part):
             criterion = AStratified.of(
                 facts.bank, strata=self.strata, length=length, active=facts.active
             )
-        elif self.criterion in _OPTIMAL:
-            criterion = self._optimal(_OPTIMAL[self.criterion], facts)
+        elif self.criterion not in _CRITERIA:
+            criterion = self._optimal(Optimality(self.criterion.value), facts)
         elif (
             self.criterion is CriterionName.MAXIMUM_INFORMATION and form is InformationForm.PRINTED
         ):

@@ -87,28 +87,23 @@ class ResponseModel(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the parameters that its items have."""
-        ...
 
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Mean score in [0, 1]."""
-        ...
 
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the score at a known theta, for little more time than either."""
-        ...
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Fisher information about theta, 1/logit^2."""
-        ...
 
     def peak(self, parameters: ItemParameters) -> Peak:
         """The maximum of each item's information, which must fall monotonically on both sides.
 
         Log information must change at most twice as fast as z.
         """
-        ...
 
     def mutual_information(
         self, parameters: ItemParameters, nodes: FloatArray, weights: FloatArray
@@ -123,13 +118,11 @@ class ResponseModel(Protocol):
         Returns:
             Mutual information, shape (n_items,).
         """
-        ...
 
     def draw_scores(
         self, parameters: ItemParameters, theta: float, rng: np.random.Generator
     ) -> FloatArray:
         """One answer of a simulated examinee to each item, shape (n_items,)."""
-        ...
 
     def log_likelihood(
         self,
@@ -138,13 +131,11 @@ class ResponseModel(Protocol):
         scores: FloatArray | float,
     ) -> FloatArray:
         """Log-likelihood of scores in [0, 1]."""
-        ...
 
     def item_log_likelihood(
         self, parameters: ItemParameters, item: int, theta: FloatArray, score: float
     ) -> FloatArray:
         """Log-likelihood of one answer on ascending nodes; fast, as every step needs it."""
-        ...
 
     def row_log_likelihood(
         self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
@@ -159,7 +150,6 @@ class ResponseModel(Protocol):
         Returns:
             Log-likelihoods, shape (n_rows, n_nodes).
         """
-        ...
 
     def likelihood_slope(
         self,
@@ -168,8 +158,6 @@ class ResponseModel(Protocol):
         scores: FloatArray | float,
     ) -> Slope:
         """First and second derivative of `log_likelihood` in theta."""
-        ...
 
     def warm_terms(self, parameters: ItemParameters, theta: FloatArray | float) -> WarmTerms:
         """Information, Warm's J, and their derivatives in theta."""
-        ...

@@ -45,8 +45,7 @@ class ContinuousModel:
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Mean score."""
         a, intercept, c, d, _ = parameters
-        mean: FloatArray = c + (d - c) * sigmoids(a * theta + intercept)[0]
-        return mean
+        return c + (d - c) * sigmoids(a * theta + intercept)[0]
 
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
@@ -60,8 +59,7 @@ class ContinuousModel:
         """(dm/dtheta)^2 / v = a^2 mu (1 - mu) / k, whatever the bounds."""
         a, intercept, _, _, k = parameters
         s, t = sigmoids(a * theta + intercept)
-        information: FloatArray = (a * a / k) * (s * t)
-        return information
+        return (a * a / k) * (s * t)
 
     def peak(self, parameters: ItemParameters) -> Peak:
         """The maximum is a^2 / (4 k), in the middle of the curve."""
@@ -78,8 +76,7 @@ class ContinuousModel:
         expected, variance = self.score_moments(parameters, nodes[:, None])
         spread = weights @ (expected - weights @ expected) ** 2
         # Both vanish for an item whose curve is flat at its end; it is not informative.
-        gain: FloatArray = 0.5 * np.log1p(spread / np.maximum(weights @ variance, 1e-300))
-        return gain
+        return 0.5 * np.log1p(spread / np.maximum(weights @ variance, 1e-300))
 
     def draw_scores(
         self, parameters: ItemParameters, theta: float, rng: np.random.Generator
@@ -97,8 +94,7 @@ class ContinuousModel:
             np.maximum(s * precision, _LEAST_SHAPE), np.maximum(t * precision, _LEAST_SHAPE)
         )
         at_end = (rng.random(s.shape) < s).astype(np.float64)
-        scores: FloatArray = c + (d - c) * np.where(precision > 0, share, at_end)
-        return scores
+        return c + (d - c) * np.where(precision > 0, share, at_end)
 
     def log_likelihood(
         self,
@@ -109,8 +105,7 @@ class ContinuousModel:
         """`(y log mu + (1 - y) log(1 - mu)) / k`, finite at any theta."""
         a, intercept, c, d, k = parameters
         z = a * theta + intercept
-        log_likelihood: FloatArray = (_share(scores, c, d) * z - _softplus(z)) / k
-        return log_likelihood
+        return (_share(scores, c, d) * z - _softplus(z)) / k
 
     def item_log_likelihood(
         self, parameters: ItemParameters, item: int, theta: FloatArray, score: float
@@ -119,8 +114,7 @@ class ContinuousModel:
         a, intercept, c, d, k = (column.item(item) for column in parameters)
         z = a * theta + intercept
         y = min(max((score - c) / (d - c), 0.0), 1.0)
-        log_likelihood: FloatArray = (y * z - _softplus(z)) / k
-        return log_likelihood
+        return (y * z - _softplus(z)) / k
 
     def row_log_likelihood(
         self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
@@ -131,8 +125,7 @@ class ContinuousModel:
         missing = np.isnan(scores)
         share = np.where(missing, 0.0, _share(scores, c, d)) / k
         answered = np.where(missing, 0.0, 1.0) / k
-        log_likelihood: FloatArray = share @ z - answered @ _softplus(z)
-        return log_likelihood
+        return share @ z - answered @ _softplus(z)
 
     def likelihood_slope(
         self,
@@ -158,14 +151,12 @@ class ContinuousModel:
 
 def _share(scores: FloatArray | float, c: FloatArray | float, d: FloatArray | float) -> FloatArray:
     """Position of scores between the bounds, clipped to [0, 1]."""
-    share: FloatArray = np.clip((scores - c) / (d - c), 0.0, 1.0)
-    return share
+    return np.clip((scores - c) / (d - c), 0.0, 1.0)
 
 
 def _softplus(z: FloatArray) -> FloatArray:
     """log(1 + exp(z))."""
-    softplus: FloatArray = np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))
-    return softplus
+    return np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))
 
 
 CONTINUOUS = ContinuousModel()

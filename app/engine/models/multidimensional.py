@@ -103,8 +103,7 @@ class Loadings:
         """Probability of a right answer: shape (n_items,), or (n_examinees, n_items)."""
         from scipy.special import expit
 
-        probability: FloatArray = expit(abilities @ self.slopes.T + self.intercept)
-        return probability
+        return expit(abilities @ self.slopes.T + self.intercept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,8 +130,7 @@ class Population:
         """
         free = rng.multivariate_normal(self.mean, self.covariance)
         shared = self.covariance @ direction
-        moved: FloatArray = free + shared * (theta - direction @ free) / (direction @ shared)
-        return moved
+        return free + shared * (theta - direction @ free) / (direction @ shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +157,7 @@ class MultidimensionalModel:
         the mean score of the bank rises fastest at the population's mean.
         """
         if self.items.nested:
-            first: FloatArray = np.eye(self.items.n_abilities)[0]
-            return first
+            return np.eye(self.items.n_abilities)[0]
         expected = self.items.expected_score(self.population.mean)
         rise = (expected * (1.0 - expected)) @ self.items.slopes
         length = float(np.linalg.norm(rise))
@@ -198,8 +195,7 @@ class Profile:
     @property
     def se(self) -> FloatArray:
         """Standard error of each ability, shape (D,)."""
-        errors: FloatArray = np.sqrt(np.diag(self.covariance))
-        return errors
+        return np.sqrt(np.diag(self.covariance))
 
 
 def with_answer(covariance: FloatArray, slope: FloatArray, weight: float) -> FloatArray:
@@ -216,10 +212,9 @@ def with_answer(covariance: FloatArray, slope: FloatArray, weight: float) -> Flo
     Source: Sherman & Morrison (1950), Annals of Mathematical Statistics 21.
     """
     direction = covariance @ slope
-    shrunk: FloatArray = covariance - np.outer(direction, direction) * (
+    return covariance - np.outer(direction, direction) * (
         weight / (1.0 + weight * float(slope @ direction))
     )
-    return shrunk
 
 
 def estimate_profile(
@@ -289,5 +284,4 @@ def _trust_region_step(hessian: FloatArray, gradient: FloatArray, radius: float)
         for _ in range(60):
             damping = 0.5 * (low + high)
             low, high = (damping, high) if length(damping) > radius else (low, damping)
-    step: FloatArray = -vectors @ (along / (eigenvalues + damping))
-    return step
+    return -vectors @ (along / (eigenvalues + damping))

@@ -26,9 +26,8 @@ class Pool:
     @property
     def n_active(self) -> int:
         """Number of items that a test may ask."""
-        return (
-            self.index.bank.n_items if self.active is None else int(np.count_nonzero(self.active))
-        )
+        active = self.active
+        return self.index.bank.n_items if active is None else int(np.count_nonzero(active))
 
     def admissible(self, state: CatState) -> BoolArray:
         """Mask of the items that may be asked now: active and not asked before."""
@@ -61,7 +60,6 @@ class Selector(Protocol):
         Pending items count as asked: they are never chosen again, and they count in shares of
         items.
         """
-        ...
 
 
 class Criterion(Protocol):
@@ -69,4 +67,3 @@ class Criterion(Protocol):
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Worth of each item, larger is better, shape (n_items,)."""
-        ...

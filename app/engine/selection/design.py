@@ -85,8 +85,7 @@ class AbilityDesign:
         right, wrong = sigmoids(belief.profile.mean @ across + items.intercept)
         weight = right * wrong  # P Q, computed without cancellation
         if self.optimality is Optimality.TRACE:
-            information: FloatArray = weight * (across * across).sum(axis=0)
-            return information
+            return weight * (across * across).sum(axis=0)
         covariance = belief.profile.covariance
         for item in state.pending:
             covariance = with_answer(covariance, slopes[item], float(weight[item]))
@@ -104,8 +103,7 @@ class AbilityDesign:
             along = np.einsum("dj,dj->j", turned, across)
         else:
             along = ((covariance @ (across @ (self.weights * weight))) @ across) ** 2
-        gain: FloatArray = weight * along / (1.0 + informed)
-        return gain
+        return weight * along / (1.0 + informed)
 
 
 def _squares(matrix: FloatArray, across: FloatArray) -> FloatArray:

@@ -63,8 +63,7 @@ class PosteriorWeighted:
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Posterior mean of the information."""
         nodes, weights = coarse_posterior(state.belief)
-        average: FloatArray = weights @ pool.index.bank.information(nodes)
-        return average
+        return weights @ pool.index.bank.information(nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,7 @@ class Sampled:
         _, first = min((draw.step, item) for item, draw in draws_of(state))
         share = max(_SHARE, _LEAST_ITEMS / self.circle.size)
         distance = self.circle - self.circle[first]
-        inside: BoolArray = (distance >= 0.0) & (distance < share) | (distance < share - 1.0)
-        return inside
+        return (distance >= 0.0) & (distance < share) | (distance < share - 1.0)
 
     def _next(self, state: CatState, rng: np.random.Generator) -> FloatArray:
         """The next terms of the sequence: candidate positions of the next sampled item."""
@@ -154,8 +153,7 @@ class Sampled:
             since = 1 + sum(earlier[1] > step for earlier in sampled)
             start = self.position[item] + (start - 0.5) * (width - self.width.min())
             start += since * _GOLDEN
-        places: FloatArray = np.mod(start + _GOLDEN * np.arange(_AHEAD), 1.0)
-        return places
+        return np.mod(start + _GOLDEN * np.arange(_AHEAD), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ scored cost further items, which the forecast does not count.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -123,27 +123,6 @@ class Forecast:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
         return {**asdict(self), "regions": [asdict(region) for region in self.regions]}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> "Forecast":
-        """The inverse of `to_dict`."""
-        return cls(
-            **{
-                **_with_ranges(document),
-                **{name: Effort(**document[name]) for name in ("for_3_points", "for_all")},
-                "regions": tuple(Region(**_with_ranges(region)) for region in document["regions"]),
-            }
-        )
-
-
-_RANGE = {field.name for field in fields(Range)}
-
-
-def _with_ranges(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: Range(**value) if isinstance(value, Mapping) and value.keys() == _RANGE else value
-        for name, value in document.items()
-    }
 
 
 def calls_of(

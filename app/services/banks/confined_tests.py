@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, BinaryIO
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -202,7 +203,7 @@ async def forecast_confined(
         subject="Simulating these tests",
         advice="lower n_examinees or stopping.max_items",
     )
-    return Forecast.from_dict(made)
+    return TypeAdapter(Forecast).validate_python(made)
 
 
 def forecast_in_child(argument: Any, attachments: Sequence[bytes], _: BinaryIO) -> dict[str, Any]:

@@ -138,15 +138,14 @@ class VersionService:
         loaded = await self.load((await self.get(bank, version)).id)
         return await asyncio.to_thread(loaded.information_curve, theta)
 
-    async def difficulty_errors(self, version: LoadedVersion) -> FloatArray:
-        """Standard errors of item difficulties, from the calibrations behind a version.
+    async def curve_errors(self, version: LoadedVersion) -> FloatArray:
+        """Standard errors of difficulties, logits, and slopes, from the calibrations of a version.
 
-        Items that a calibration carried over have the errors of the version it was linked to.
-
-        Returns:
-            Standard errors in logits by position, shape (n_items,); NaN where unknown here.
+        Items that a calibration carried over have the errors of the version it was linked to. The
+        shape is (n_items, 2), by position; NaN where unknown here.
         """
-        found: dict[str, float] = {}
+        names = ("se_b", "se_a")
+        found: dict[tuple[str, str], float] = {}
         async with self._database.unit_of_work() as uow:
             lender = await uow.banks.of_version(version.id)
             with seeing(lender.project_id):
@@ -160,11 +159,14 @@ class VersionService:
                     if made_by is not None:
                         fitted = await uow.calibrations.fitted(made_by)
                     if fitted is not None and "se_b" in fitted.columns:
-                        for key, error in zip(fitted.keys, fitted.columns["se_b"], strict=True):
-                            if math.isfinite(error):
-                                found.setdefault(key, float(error))
+                        for name in names:
+                            for key, error in zip(fitted.keys, fitted.columns[name], strict=True):
+                                if math.isfinite(error):
+                                    found.setdefault((key, name), float(error))
                     version_id = (calibration.get("link") or {}).get("bank_version_id")
-        return np.array([found.get(key, math.nan) for key in version.keys])
+        return np.array(
+            [[found.get((key, name), math.nan) for name in names] for key in version.keys]
+        )
 
     async def load(
         self, version_id: str | None = None, *, bank: str | None = None

@@ -81,7 +81,7 @@ class DriftService:
             raise InvalidInputError(
                 f"Response set {answers.name!r} has no scored answers: collect sessions first."
             )
-        errors = await self.versions.difficulty_errors(loaded)
+        errors = await self.versions.curve_errors(loaded)
         active = np.flatnonzero(loaded.active)
 
         def judge() -> Drift:

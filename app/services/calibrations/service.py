@@ -321,7 +321,7 @@ async def with_target(plan: CalibrationPlan, versions: VersionService) -> Calibr
     if not plan.checks_drift:
         return plan
     require_family(version)
-    errors = await versions.difficulty_errors(version)
+    errors = await versions.curve_errors(version)
     aside = frozenset(version.keys[i] for i in np.flatnonzero(~version.active))
     return replace(plan, target_se=errors[active], aside=aside)
 
