@@ -313,7 +313,7 @@ class Choice(Scorer):
             `mention`: the only letter marked as an option. `text`: one option's text occurs.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
 
     extractors: Annotated[tuple[ExtractorName, ...], Field(min_length=1, strict=False)] = tuple(
         _EXTRACTORS

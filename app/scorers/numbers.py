@@ -86,7 +86,7 @@ _MORE_THAN_NUMBER = re.compile(
 #: An asterisk is a product only where it is no markdown: "3*4" and "3 * 4", but not "**4**".
 _OPERATOR_BEFORE = re.compile(
     r"(?:[\^/×·√]|[\w)]\*{1,2}|[\d)][ ]\*{1,2}(?=[ ])|[\w)}\]][ \t]*\+|[\d)}\]][ \t]*-|"
-    r"\\[a-z]+[ ]*[{(]?|\}[ ]*\{|\^\{?[-+]|" + _FUNCTION + r"[ ]*\()[ \t]*$"
+    r"\\[a-z]+[ ]*[{(]?|frac.*\}[ ]*\{|\^\{?[-+]|" + _FUNCTION + r"[ ]*\()[ \t]*$"
 )
 _OPERATOR_AFTER = re.compile(
     r"[ ]\*\*[ ]\d|\*\*\d|\(\d|"
@@ -157,7 +157,7 @@ def numbers_in(text: str) -> Iterator[Number]:
         is_pair = match["comma"] and text[:start].endswith(("(", "[", "{"))  # (1,2)
         if value is None or is_pair or is_denied(text, start, match.end()):
             continue
-        before = text[:start][-40:]
+        before = text[:start][-80:]
         if match["sign"] and not _is_sign(match["sign"], before):
             value = -value if match["sign"].startswith("-") else value
             before += match["sign"]

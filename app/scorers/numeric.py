@@ -37,7 +37,7 @@ _ALTERNATIVES = re.compile(r"(?:.*\bor|between\b.*\band|from\b.*\bto)\s+[$€£]
 _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 #: So is, anywhere, "5 000" or "1 234 567".
 _CLEARLY_GROUPED = re.compile(
-    r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?:(?: 000)+|(?: \d{3}){2,})(?! ?\d)"
+    r"(?<!\d )(?<![\d.,])[1-9]\d{0,2}(?:(?: 000)+|(?: \d{3}){2,})(?! ?\d)"
 )
 #: A line of mathematics: no words but LaTeX's commands.
 _FORMULA_LINE = re.compile(

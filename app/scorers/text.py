@@ -14,7 +14,7 @@ from app.scorers.base import NotScored
 MAX_CHARS = 20_000
 
 _LATEX_TEXT = re.compile(
-    r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|operatorname)\s*\{([^{}]*)\}"
+    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|sf)|operatorname|underline|bf|rm)\s*\{([^{}]*)\}"
 )
 
 #: "The answer is", "Final answer:", and the same in other languages. "The answer is not 3" does not
