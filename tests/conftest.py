@@ -248,6 +248,18 @@ async def services(
 
 
 @pytest.fixture
+async def other_services(
+    settings: Settings, database: Database, helpers_stay: None
+) -> AsyncIterator[Services]:
+    """Services of a second server on the same database."""
+    from app.services.container import open_services
+    from app.worker.queue import JobQueue
+
+    async with open_services(settings, database, JobQueue(database)) as services:
+        yield services
+
+
+@pytest.fixture
 async def working(services: Services) -> AsyncIterator[Services]:
     """The services with a running worker."""
     from app.worker.loop import running_worker

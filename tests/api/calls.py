@@ -1,7 +1,7 @@
 """Helpers for calls of the API: create resources, answer by hand, wait for the end of work."""
 
 import json
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import httpx2
@@ -64,6 +64,19 @@ async def answered(client: Client, session_id: str, *answers: dict[str, Any]) ->
         session = await posted(client, f"{path}/responses", body, 201)
     found: dict[str, Any] = (await client.get(path)).json()
     return found
+
+
+async def answered_by(
+    client: Client, session_id: str, answer: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
+    """Answer a manual session to its end, each item by its key; return the session."""
+    path = f"/v1/sessions/{session_id}"
+    session: dict[str, Any] = await got(client, path)
+    while session["status"] == "awaiting_response":
+        awaited = await got(client, f"{path}/next-item")
+        body = {"step_token": awaited["step_token"], **answer(awaited["item"]["id"])}
+        session = await posted(client, f"{path}/responses", body, 201)
+    return session
 
 
 async def measured(

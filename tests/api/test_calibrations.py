@@ -14,7 +14,7 @@ from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 from app.exchange.response_files import write_csv
 from app.shapes import Failure
-from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import answered, answered_by, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import EVENTS, Client
 from tests.services.calibrations import answers, csv_of, imported
 from tests.services.calibrations import run as run_calibration
@@ -360,14 +360,9 @@ async def of_record(
         **design,
     }
     session = await posted(client, "/v1/sessions", body)
-    path = f"/v1/sessions/{session['id']}"
-    while session["status"] == "awaiting_response":
-        item = await got(client, f"{path}/next-item")
-        score = float(scores[int(item["item"]["id"].removeprefix("q"))])
-        session = await posted(
-            client, f"{path}/responses", {"step_token": item["step_token"], "score": score}
-        )
-    return session
+    return await answered_by(
+        client, session["id"], lambda key: {"score": float(scores[int(key.removeprefix("q"))])}
+    )
 
 
 async def test_an_examinee_beyond_the_references_is_told(client: Client, app: FastAPI) -> None:

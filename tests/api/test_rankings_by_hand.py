@@ -12,17 +12,16 @@ from fastapi import FastAPI
 from app.engine.bank import FloatArray
 from app.engine.ranking.ranking import Ranking
 from app.engine.ranking.simulation import simulate_ranking
-from app.services.container import Services, open_services
+from app.services.container import Services
 from app.services.rankings.run import RankingPlan
 from app.services.sessions.figures import SpareTime
 from app.services.sessions.manual import ManualAnswer
-from app.settings import Settings
 from app.storage.database import Database
-from app.worker.queue import JobQueue
 from tests.api.calls import an_hour_passed, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import EVENTS, Client, NewClient
 from tests.api.test_webhooks import HOOK
 from tests.services.sessions import figures_of
+from tests.values import not_none
 
 pytestmark = pytest.mark.usefixtures("services")
 
@@ -56,6 +55,12 @@ def answers(services: Services, items: Sequence[str]) -> dict[str, FloatArray]:
     }  # fmt: skip
 
 
+async def answered(client: Client, item: dict[str, Any], **answer: Any) -> dict[str, Any]:
+    """Answer an item, right by default; return the member's session."""
+    given = {"step_token": item["step_token"], **(answer or {"score": 1.0})}
+    return await posted(client, f"/v1/sessions/{item['session_id']}/responses", given, 201)
+
+
 class Driver:
     """A client with recorded answers."""
 
@@ -65,14 +70,14 @@ class Driver:
         #: Examinee and item, in the order of asking.
         self.asked: list[tuple[str, int]] = []
 
+    def score(self, examinee: str, key: str) -> float:
+        return float(self._rows[examinee][self._position[key]])
+
     async def tell(self, item: dict[str, Any]) -> dict[str, Any]:
         """Answer an item; return the member's session."""
-        position = self._position[item["item"]["id"]]
-        self.asked.append((item["examinee"], position))
-        score = self._rows[item["examinee"]][position]
-        given = {"step_token": item["step_token"], "score": float(score)}
-        path = f"/v1/sessions/{item['session_id']}/responses"
-        return await posted(self._client, path, given, 201)
+        key = item["item"]["id"]
+        self.asked.append((item["examinee"], self._position[key]))
+        return await answered(self._client, item, score=self.score(item["examinee"], key))
 
     async def finish(self, path: str, n: int) -> dict[str, Any]:
         """Answer to the end with `n` items in hand; return the ranking."""
@@ -228,33 +233,25 @@ async def test_simultaneous_answers_of_two_clients_are_counted_once(client: Clie
 
 
 async def test_alternating_servers_find_the_same_as_one(
-    app: FastAPI,
-    settings: Settings,
-    database: Database,
-    client: Client,
-    monkeypatch: pytest.MonkeyPatch,
+    app: FastAPI, client: Client, other_services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services: Services = app.state.services
     monkeypatch.setattr(SpareTime, "is_left", lambda _: False)  # a busy process
-    hand = await driver(client, services)
-    async with open_services(settings, database, JobQueue(database)) as others:
-        told = []
-        for turns in ([services], [services, others, others]):
-            path = await begun(client, **SMALL)
-            ranking_id, n = path.rsplit("/", 1)[1], 0
-            items = list(await services.manual_sessions.ranking_items(ranking_id, 3))
-            while items:
-                item, n = items.pop(0), n + 1
-                by_hand = turns[n % len(turns)].manual_sessions
-                examinee = item.record.examinee
-                assert examinee is not None
-                score = hand._rows[examinee.name][hand._position[item.item.key]]
-                answer = ManualAnswer(step_token=item.step_token, score=float(score))
-                items += (await by_hand.answer(item.record.id, answer))[1]
-                record = await services.rankings.get(ranking_id)
-                for one in figures_of(record)["order"]:
-                    del one["session_id"]
-                told.append({**figures_of(record), "pairs": record.stop_detail})
+    hand, told = await driver(client, services), []
+    for turns in ([services], [services, other_services, other_services]):
+        path = await begun(client, **SMALL)
+        ranking_id, n = path.rsplit("/", 1)[1], 0
+        items = list(await services.manual_sessions.ranking_items(ranking_id, 3))
+        while items:
+            item, n = items.pop(0), n + 1
+            by_hand = turns[n % len(turns)].manual_sessions
+            score = hand.score(not_none(item.record.examinee).name, item.item.key)
+            answer = ManualAnswer(step_token=item.step_token, score=score)
+            items += (await by_hand.answer(item.record.id, answer))[1]
+            record = await services.rankings.get(ranking_id)
+            for one in figures_of(record)["order"]:
+                del one["session_id"]
+            told.append({**figures_of(record), "pairs": record.stop_detail})
     assert told[: len(told) // 2] == told[len(told) // 2 :]
     assert all(one["score"] for one in told[-1]["order"])
 
@@ -289,8 +286,7 @@ async def test_a_members_session_calls_cannot_bypass_the_ranking(client: Client)
     released = await posted(client, f"{own}:release", token, 200)
     assert released["item"] == item["item"]
     await problem_of(client, f"{own}/responses", answer, 409, "stale_step")
-    told = {"step_token": released["step_token"], "score": 1.0}
-    assert (await posted(client, f"{own}/responses", told, 201))["progress"]["scored"] == 1
+    assert (await answered(client, released))["progress"]["scored"] == 1
 
 
 async def test_an_item_past_its_limit_is_an_error(client: Client, database: Database) -> None:
@@ -311,8 +307,7 @@ async def test_a_ranking_of_a_silent_client_ends(client: Client, app: FastAPI) -
     services: Services = app.state.services
     path, patient = [await begun(client, idle_timeout=s, **SMALL) for s in (0.2, 600)]
     for item in await fetched(client, path, 2):
-        told = {"step_token": item["step_token"], "score": 1.0}
-        await posted(client, f"/v1/sessions/{item['session_id']}/responses", told, 201)
+        await answered(client, item)
     await asyncio.sleep(0.25)  # waits for the limit under test
     assert await services.sessions.end_idle() == []
     assert await services.rankings.end_idle() == [path.rsplit("/", 1)[1]]
@@ -386,10 +381,8 @@ async def test_budgets_count_usage_from_the_client_and_failures_end_it(client: C
         path, n_told = await begun(client, "weak", "strong", **SMALL, **said), 0
         items = await fetched(client, path, n)
         while items:
-            item, n_told = items.pop(0), n_told + 1
-            told = {"step_token": item["step_token"], **answer}
-            where = f"/v1/sessions/{item['session_id']}/responses"
-            items += (await posted(client, where, told, 201))["next_items"]
+            n_told += 1
+            items += (await answered(client, items.pop(0), **answer))["next_items"]
         return await got(client, path), n_told
 
     ranking, n_told = await ended(2, {"score": 1.0, "usd": 2.0}, budget={"usd": 30.0})

@@ -10,7 +10,7 @@ from app.records.figures import ScoreFigures
 from app.services.container import Services
 from app.services.results.measured import left_unmarked
 from tests.api import calls
-from tests.api.calls import edited, got, listing, posted
+from tests.api.calls import edited, got, posted
 from tests.api.conftest import Client
 from tests.services.sessions import until
 
@@ -260,27 +260,3 @@ async def test_a_response_set_stores_how_unparsed_answers_counted(client: Client
         await posted(client, f"/v1/response-sets/{name}/imports", body)
         found = await got(client, f"/v1/response-sets/{name}")
         assert found["unparsed_policy"] == policy, name
-
-
-async def test_a_target_delayed_by_min_items_is_reported(client: Client) -> None:
-    plan = {"stopping": {"se": 0.6}}
-    scores: dict[int, float | str] = {step: float(step % 2) for step in range(1, 15)}
-    half_way = await answered(client, scores, **plan)
-    ended = await answered(client, {step: float(step % 2) for step in range(1, 51)}, **plan)
-    asked = {"bank": "demo", "n_examinees": 5, **plan}
-    forecast = await posted(client, "/v1/simulations", asked)
-
-    rule = (
-        "Stops when SE <= 0.6, with at least 20 scored answers (min_items); "
-        "at the latest at 50 items asked."
-    )
-    assert half_way["stops_when"] == ended["stops_when"] == forecast["stops_when"] == rule
-    assert forecast["items"]["lo"] >= 20
-    assert half_way["estimate"]["se"] <= 0.6
-    assert half_way["progress"]["expected_items"] == 20
-    assert (ended["stop_reason"], ended["progress"]["items"]) == ("se_target", 20)
-    detail = ended["stop_detail"]
-    assert "min_items 20 kept the test going" in detail
-    first = int(detail.split("reached with answer ")[1].split(";")[0])
-    rows = await listing(client, f"/v1/sessions/{ended['id']}/responses", params={"limit": 50})
-    assert rows[first - 1]["se"] <= 0.6 < rows[first - 2]["se"]

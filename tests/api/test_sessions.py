@@ -29,6 +29,9 @@ async def test_one_call_starts_a_measurement(client: Client) -> None:
     session = await ended(client, created.headers["location"])
     assert session["status"] == "completed"
     assert session["progress"]["items"] == 8
+    assert session["stops_when"] == (
+        "Stops when the score is known to ±4 points; at the latest at 8 items asked."
+    )
     interval = session["estimate"]["interval"]
     assert interval["lo"] < session["estimate"]["theta"] < interval["hi"]
     assert session["usage"]["usd"] is None

@@ -56,6 +56,7 @@ async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> No
     assert found["items"]["median"] == 8
     assert found["seconds"]["median"] == 2
     assert found["stop_reasons"] == {"max_items": 1}
+    assert "with at least 8 scored answers (min_items)" in found["stops_when"]
     assert found["usd"]["median"] > 0
     assert found["design"]["stopping"]["max_items"] == 8
     assert await forecast_of(client) == await forecast_of(client)

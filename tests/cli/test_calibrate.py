@@ -92,22 +92,6 @@ def test_a_bank_named_gz_is_compressed(tmp_path: Path, data: Simulated) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param("model,x,y\nm1,yes,0\nm2,1,0\n", "yes", id="text in a cell"),
-        pytest.param("model,x,y\nm1,0.5,0\nm2,1,0\n", "0.5", id="half a point"),
-    ],
-)
-def test_answers_that_cannot_be_calibrated_are_refused_in_one_sentence(
-    tmp_path: Path, content: str, message: str
-) -> None:
-    path = tmp_path / "answers.csv"
-    path.write_text(content)
-    assert message in refused(*_words(tmp_path, path))
-    assert not (tmp_path / "bank.csv").exists()
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--model", "5pl"], "Unknown response model '5pl'"),

@@ -101,9 +101,7 @@ def test_ranked_models_are_excluded_from_the_training_models(files: Path) -> Non
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--budget-items", "20"), "20 items is too small for the warm-up"),
         (("--confidence", "1"), "between 0.5 and 1"),
-        (("--min-items", "900", "--max-items", "999"), "items that examinee 1 of 3 can be asked"),
         (("--scale", "2", "2"), "needs lo < hi"),
         (("--scale", "0", "0.5"), "Expected scores from 0 to 0.5, got 1"),
         (("--selector", "fisher"), "or random, got 'fisher'"),
@@ -116,9 +114,3 @@ def test_an_impossible_ranking_is_refused_in_one_sentence(
 ) -> None:
     (files / "few.csv").write_text("model,cost\nlow,1\n")
     assert message in refused(*BASE, *flags)
-
-
-def test_one_model_is_no_ranking(files: Path) -> None:
-    alone = list(draw_scores(BANK, [0], np.random.default_rng(1)))
-    write_scores(files / "answers.csv", alone, names="alone")
-    assert "at least two examinees, got 1" in refused(*BASE)

@@ -22,7 +22,7 @@ from app.pages.routing import PageRoute
 from app.services.visibility import View
 from app.settings import Settings
 from app.storage.database import Database
-from tests.api.calls import posted
+from tests.api.calls import answered_by, posted
 from tests.api.test_projects import NOWHERE, STOPPING, Member, furnished
 from tests.databases import executed
 from tests.pages.browser import Browser, logged_in
@@ -238,10 +238,7 @@ async def test_readers_of_a_withheld_bank_find_no_text_on_any_page(
             f"/v1/banks/{ids['bank']}", json=body, headers={"If-Match": '"1"'}
         )
         assert withheld.status_code == 200, withheld.text
-        path = f"/v1/sessions/{ids['session_id']}"
-        while (await owner.get(path)).json()["status"] == "awaiting_response":
-            token = (await owner.get(f"{path}/next-item")).json()["step_token"]
-            await posted(owner, f"{path}/responses", {"step_token": token, "response": "theirs-9?"})
+        await answered_by(owner, ids["session_id"], lambda _: {"response": "theirs-9?"})
         manual = {"mode": "manual", "bank": ids["bank"], "stopping": STOPPING}
         awaiting, delayed = [(await posted(owner, "/v1/sessions", manual))["id"] for _ in range(2)]
     delay = "UPDATE sessions SET status = 'waiting', waiting_reason = %s WHERE id = %s"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.reports.joins import HEADINGS
-from tests.api.calls import posted
+from tests.api.calls import answered, answered_by, posted
 from tests.api.conftest import Client
 from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
@@ -28,15 +28,9 @@ async def test_a_fully_asked_bank_has_a_score_without_interval(
     rows = "\n".join(["item,a,b,c,d", *(f"q{i},1,{i / 4 - 1},0,1" for i in range(N_ITEMS))])
     session = await begun(client, "small", rows)
     assert (session["design"]["preset"], session["design"]["concurrency"]) == ("score", 1)
-    path = f"/v1/sessions/{session['id']}"
-    before: dict[str, Any] = {}
-    for n in range(N_ITEMS):
-        assert session["status"] == "awaiting_response"
-        token = (await client.get(f"{path}/next-item")).json()["step_token"]
-        answer = {"step_token": token, "score": float(n % 4 > 0)}
-        session = (await client.post(f"{path}/responses", json=answer)).json()
-        if n == N_ITEMS - 2:
-            before = session["score"]
+    path, scores = f"/v1/sessions/{session['id']}", [{"score": float(n % 4 > 0)} for n in range(8)]
+    before = (await answered(client, session["id"], *scores[:-1]))["score"]
+    session = await answered(client, session["id"], scores[-1])
 
     assert before["interval"]["lo"] <= before["value"] <= before["interval"]["hi"]
     assert 1 <= before["equivalent_random_items"] <= N_ITEMS
@@ -81,12 +75,7 @@ async def test_a_bank_page_says_that_answers_do_not_follow_its_parameters(
 ) -> None:
     rows = "\n".join(["item,a,b,c,d", *(f"q{i},2,{i / 10 - 2},0,1" for i in range(40))])
     session = await begun(client, "turned", rows)
-    path = f"/v1/sessions/{session['id']}"
-    while session["status"] == "awaiting_response":
-        asked = (await client.get(f"{path}/next-item")).json()
-        is_hard = int(asked["item"]["id"][1:]) >= 20
-        answer = {"step_token": asked["step_token"], "score": float(is_hard)}
-        session = (await client.post(f"{path}/responses", json=answer)).json()
+    await answered_by(client, session["id"], lambda key: {"score": float(int(key[1:]) >= 20)})
     browser = await browser_with("read")
     page = Page((await browser.get(f"/banks/{session['bank']['id']}")).text).text
     assert HEADINGS["doubtful"] in page

@@ -13,7 +13,7 @@ from app.records.sessions import Provenance, SessionRecord
 from app.services.container import Services
 from app.services.visibility import View
 from app.storage.database import Database
-from tests.api.calls import answered, posted
+from tests.api.calls import answered, answered_by, posted
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.pages.conftest import NewBrowser
@@ -42,15 +42,10 @@ async def _bank(client: Client, visibility: str) -> None:
 async def _answered(client: Client, wrong: set[str], **more: Any) -> str:
     body: dict[str, Any] = {"mode": "manual", "bank": "sums", "stopping": {"max_items": 6}} | more
     made = await posted(client, "/v1/sessions", {**body, "unparsed_policy": "wrong"}, 201)
-    path = f"/v1/sessions/{made['id']}"
-    while (await client.get(path)).json()["status"] == "awaiting_response":
-        asked = (await client.get(f"{path}/next-item")).json()
-        key = asked["item"]["id"]
-        answer = {"response": "none" if key in wrong else _TARGETS[key]}
-        body = {"step_token": asked["step_token"], **answer}
-        assert (await client.post(f"{path}/responses", json=body)).is_success
-    session_id: str = made["id"]
-    return session_id
+    await answered_by(
+        client, made["id"], lambda key: {"response": "none" if key in wrong else _TARGETS[key]}
+    )
+    return str(made["id"])
 
 
 @pytest.mark.parametrize("visibility", ["open", "withheld"])

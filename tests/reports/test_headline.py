@@ -1,6 +1,6 @@
 """The headline of a result: its lines, and the level of trust."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +16,9 @@ from app.reports.figures import Headline, dollars, headline_lines, lost_answers,
 from app.reports.headline import headline_of
 from app.reports.namesakes import distinct_names
 from app.services.container import Services
-from app.services.sessions.manual import ManualAnswer
 from app.services.visibility import View
-from app.settings import Settings
-from app.storage.database import Database
-from tests.services.sessions import opened, spec
+from tests.services import sessions
+from tests.services.sessions import by_hand
 from tests.values import not_none
 
 HEADLINE: dict[str, Any] = {
@@ -137,12 +135,6 @@ def test_trial_questions_make_the_other_questions_no_dearer(ended: SessionRecord
 
 
 @pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
-
-
-@pytest.fixture
 async def ended(services: Services) -> SessionRecord:
     return await answered(services)
 
@@ -159,14 +151,10 @@ async def answered(
     services: Services, right: Mapping[str, bool] | None = None, **design: Any
 ) -> SessionRecord:
     """Return an ended test; by default every other answer is right."""
-    plan = {"stopping": {"max_items": 8}, **design}
-    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
-    while record.status == "awaiting_response":
-        awaited = await services.manual_sessions.next_item(record.id)
-        score = float(awaited.step % 2 if right is None else right[awaited.item.key])
-        answer = ManualAnswer(step_token=awaited.step_token, score=score)
-        record, _ = await services.manual_sessions.answer(record.id, answer)
-    return record
+    begun = await by_hand(services, {"stopping": {"max_items": 8}, **design})
+    if right is None:
+        return await sessions.answered(services, begun)
+    return await sessions.answered(services, begun, lambda at: {"score": float(right[at.item.key])})
 
 
 PLACED = {"standing": "within", "agrees": True, "percentile": 50.0}

@@ -4,12 +4,14 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any, ParamSpec
 
 import pytest
 from typing_extensions import override
 
-from app.services.sessions.runner import InFlight
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.runner import InFlight, LiveSession
 from app.services.waiting import InProgress, Recent
 
 P = ParamSpec("P")
@@ -129,6 +131,16 @@ async def test_calls_given_up_are_cancelled() -> None:
     assert await calls.give_up() == [1, 2]
     assert await calls.give_up() == []
     assert now() == 0.0
+
+
+@pytest.mark.parametrize(("limit_s", "left_s"), [(None, None), (9.0, 4.0), (5.5, 0.5), (3.0, 0.0)])
+def test_earlier_leases_take_from_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch, limit_s: float | None, left_s: float | None
+) -> None:
+    monkeypatch.setattr("app.services.sessions.runner.time", SimpleNamespace(monotonic=lambda: 8.0))
+    run = SimpleNamespace(plan=SessionPlan.from_dict({"budget": {"seconds": limit_s}}))
+    live: Any = {"record": SimpleNamespace(active_s=3.0), "run": run, "asker": None, "started": 6.0}
+    assert LiveSession(**live).time_left_s() == left_s
 
 
 async def test_several_callers_share_one_result() -> None:

@@ -10,12 +10,9 @@ from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
 from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
-from app.services.container import Services, open_services
+from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.run import open_run
-from app.settings import Settings
-from app.storage.database import Database
-from app.worker.queue import JobQueue
 from tests.services.sessions import by_hand, figures_of, length, replayed, tell
 
 
@@ -42,17 +39,16 @@ async def test_a_version_corrects_its_sessions_intervals(services: Services) -> 
 
 
 async def test_alternating_servers_measure_as_one(
-    services: Services, settings: Settings, database: Database
+    services: Services, other_services: Services
 ) -> None:
-    async with open_services(settings, database, JobQueue(database)) as others:
-        told = []
-        for turns in ([services], [services, services, others, others, others]):
-            plan = {"stopping": {"se": 0.2, "min_items": 1, "max_items": 9}}
-            record = await by_hand(services, plan)
-            for number in range(9):
-                given = {"outcome": Outcome.REFUSED} if number == 4 else {"score": number % 3 / 2}
-                record = await tell(turns[number % len(turns)], record.id, **given)
-                told.append({**figures_of(record), "usage": record.stop_reason})
+    told = []
+    for turns in ([services], [services] * 2 + [other_services] * 3):
+        plan = {"stopping": {"se": 0.2, "min_items": 1, "max_items": 9}}
+        record = await by_hand(services, plan)
+        for number in range(9):
+            given = {"outcome": Outcome.REFUSED} if number == 4 else {"score": number % 3 / 2}
+            record = await tell(turns[number % len(turns)], record.id, **given)
+            told.append({**figures_of(record), "usage": record.stop_reason})
     assert told[:9] == told[9:]
 
 

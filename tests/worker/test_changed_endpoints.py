@@ -275,23 +275,6 @@ async def test_what_was_reserved_is_not_told_as_usage(working: Services) -> None
     assert board.entries
 
 
-async def test_a_repeat_without_usage_makes_that_of_its_item_unknown(working: Services) -> None:
-    await sums(working)
-    model = Model()
-
-    async def hide() -> None:
-        model.usage = None
-
-    model.after[2] = hide
-    with serving(model.app) as url:
-        endpoint = await saved(working, url)
-        ended = await run(working, endpoint, **length(1, repeats=2))
-        (closing,) = (await closings(working, ended)).values()
-    method: Any = closing.method
-    assert closing.usd is figures_of(ended)["usage"]["usd"] is None
-    assert sorted(each["tokens_in"] or 0 for each in method["repeats"]) == [0, 10]
-
-
 @pytest.mark.parametrize(
     ("told", "budget"),
     [

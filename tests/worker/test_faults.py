@@ -20,17 +20,14 @@ from app.errors import (
     InvalidStateError,
 )
 from app.records.endpoints import CallLimits, Price
-from app.services.container import Services, open_services
+from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.plan import FailureLimits
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
 from app.worker import loop
 from app.worker.loop import running_worker
-from app.worker.queue import JobQueue
 from tests.services.sessions import by_hand, length, scripted, spec, until
 from tests.values import not_none
 from tests.worker.models import Faults
@@ -208,24 +205,22 @@ async def test_a_session_waits_for_a_throttled_endpoint_only_while_a_worker_has_
 
 
 async def test_an_answer_that_another_process_gave_meanwhile_is_a_conflict(
-    services: Services, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+    services: Services, other_services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manual = await by_hand(services, length(1))
     token = (await services.manual_sessions.next_item(manual.id)).step_token
     read = SessionRepository.administrations
 
-    async with open_services(settings, database, JobQueue(database)) as others:
+    async def answered_first(self: SessionRepository, session_id: str) -> Any:
+        monkeypatch.setattr(SessionRepository, "administrations", read)
+        answer = ManualAnswer(step_token=token, score=1.0)
+        await services.manual_sessions.answer(session_id, answer)
+        return await read(self, session_id)
 
-        async def answered_first(self: SessionRepository, session_id: str) -> Any:
-            monkeypatch.setattr(SessionRepository, "administrations", read)
-            answer = ManualAnswer(step_token=token, score=1.0)
-            await services.manual_sessions.answer(session_id, answer)
-            return await read(self, session_id)
-
-        monkeypatch.setattr(SessionRepository, "administrations", answered_first)
-        late = ManualAnswer(step_token=token, score=0.0)
-        with pytest.raises(InvalidStateError):
-            await others.manual_sessions.answer(manual.id, late)
+    monkeypatch.setattr(SessionRepository, "administrations", answered_first)
+    late = ManualAnswer(step_token=token, score=0.0)
+    with pytest.raises(InvalidStateError):
+        await other_services.manual_sessions.answer(manual.id, late)
     (stored,) = await services.sessions.responses(manual.id)
     assert not_none(stored.closing).score == 1.0
 
@@ -258,14 +253,3 @@ async def test_a_worker_stops_even_if_it_is_not_in_good_order(
     stopped, _ = await asyncio.wait([worker], timeout=60)
 
     assert stopped
-
-
-async def test_calls_refused_by_an_endpoint_are_free(working: Services, faults: Faults) -> None:
-    faults.canned("refused", {"error": "no such model"}, status=400)
-    price = Price(input_per_1m=1.0, output_per_1m=1.0)
-    ended = await run_session(working, endpoint=faults.model("refused", price=price))
-    usage = ended.summary["usage"]
-    assert ended.stop_reason == "too_many_failures"
-    assert f"(sextant sessions extend {ended.id} --max-items N)" in not_none(ended.stop_detail)
-    assert usage["calls"] >= 1
-    assert (usage["tokens_in"], usage["tokens_out"], usage["usd"]) == (0, 0, 0.0)

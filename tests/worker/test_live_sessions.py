@@ -13,7 +13,7 @@ from app.records.banks import BankSpec
 from app.services.container import Services
 from tests.servers import serving
 from tests.services.banks import make_bank, question
-from tests.services.sessions import failure_of, figures_of, length, scripted, until
+from tests.services.sessions import figures_of, length, scripted, until
 from tests.waiting import waiting
 from tests.worker.models import Faults, Model
 from tests.worker.sessions import asked, model_at, run_session
@@ -63,17 +63,6 @@ async def test_answers_bear_on_the_join_before_the_end(working: Services, faults
     ended = await run_session(working, plan=length(20), endpoint=model)
 
     assert ended.join == (await working.joins.look("demo")).check.verdict
-
-
-async def test_a_wrong_key_ends_the_session_at_once(working: Services, faults: Faults) -> None:
-    faults.api_key = "right"
-    one_by_one, model = {"concurrency": 1}, faults.model("ok")
-    ended = await run_session(working, "failed", plan=one_by_one, endpoint=model)
-
-    assert ended.stop_reason == "too_many_failures"
-    assert failure_of(ended)["code"] == "endpoint_unauthorized"
-    assert figures_of(ended)["outcomes"]["error"] == 1
-    assert faults.asked["ok"] == 1
 
 
 async def test_cancel_pause_and_resume(working: Services) -> None:
