@@ -5,8 +5,6 @@ import json
 from base64 import b64decode
 from functools import partial
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -143,15 +141,32 @@ def test_a_server_lists_the_banks_of_its_database(files: tuple[Path, Path]) -> N
 def test_questions_that_all_models_answered_alike_are_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    begun = Mock(choices=[])
-    version = Mock(active=9, quarantined=0, pretest=0)
-    found: dict[str, Any] = {
-        "kept_examinees": 8,
-        "dropped": {"no_answers": 1},
-        "score_only": {"constant": 3, "low_point_biserial": 2},
+    version = {
+        "id": "bkv_1",
+        "number": 1,
+        "response_model": "2pl",
+        "scale": "s",
+        "has_content": True,
+        "parameters_hash": "",
+        "provisional": False,
+        "lint": {"items": {"active": 9, "quarantined": 0, "pretest": 0}},
     }
-    calibration = from_results._Calibration.model_construct(**found)
-    from_results._show("mine", begun, calibration, version)
+    result = {
+        "kept": {"examinees": 8, "items": 9},
+        "dropped_items": {"reasons": {"no_answers": 1}},
+        "score_only_items": {"reasons": {"constant": 3, "low_point_biserial": 2}},
+    }
+    calibration = {
+        "id": "cal_1",
+        "status": "completed",
+        "created_at": "2026-11-30T10:00:00Z",
+        "response_set_id": "rsp_1",
+        "bank_id": "bnk_1",
+        "bank_version_id": "bkv_1",
+        "publication_failure": None,
+        "result": result,
+    }
+    from_results._show("mine", {"choices": []}, calibration, version)
     told = capsys.readouterr().out
     assert "Questions that are left out: 1 no answers\n" in told
     assert (

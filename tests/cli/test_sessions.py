@@ -117,7 +117,7 @@ def test_more_questions_are_for_models_that_have_any_left(
     undecided = {"delta": 0.1, "se": None, "interval": None, "p_value": 0.4, "verdict": "undecided"}
     told = {"first": sides[0], "second": sides[1], "confidence": 0.95, "n_common": 7, "scale": None}
     differences = {"score": {**undecided, "items_to_decide": 3}, "common": None, "theta": None}
-    compare._show(compare._Comparison.model_validate({**told, **differences}))
+    compare._show({**told, **differences}, ("old", "new"))
     assert f"undecided; 3 more questions {whom} would tell them apart" in capsys.readouterr().out
 
 

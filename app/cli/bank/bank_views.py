@@ -14,7 +14,7 @@ from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal import replies
 from app.cli.terminal.console import JsonObject, err, out, show_facts, show_list, write_file
 from app.cli.terminal.options import EraseOption, YesOption, confirm, output_option
-from app.cli.terminal.replies import FlaggedItem, at, read_all
+from app.cli.terminal.replies import at, read_all
 from app.reports.formats import count
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
@@ -112,8 +112,7 @@ def show(name: Name) -> None:
         return
     bank, versions = document["bank"], read_all(Version, document["versions"])
     if document["quarantined"]:
-        quarantined = read_all(FlaggedItem, document["quarantined"])
-        show_quarantine(versions[-1].quarantined, quarantined)
+        show_quarantine(versions[-1].quarantined, document["quarantined"])
     scorer, prompt = bank.get("default_scorer"), bank.get("prompt")  # null where they are withheld
     marks = [] if prompt is None else prompt["stop"]
     ends = " or ".join(f"at {mark!r}" for mark in marks) or "where the model ends them"
@@ -147,9 +146,12 @@ def lint(name: Name) -> None:
 
     version, flagged, said_of = asked(read)
     lines = [
-        (flag.severity, f"{flag.severity:<8}{flag.code:<20}{item.status:<12}{flag.message}")
-        for item in map(FlaggedItem.model_validate, flagged)
-        for flag in item.flags
+        (
+            flag["severity"],
+            f"{flag['severity']:<8}{flag['code']:<20}{item['status']:<12}{flag['message']}",
+        )
+        for item in flagged
+        for flag in item["flags"]
     ]
     lines.sort(key=lambda line: line[0] != "error")  # errors first: they quarantine
     for line, times in Counter(line for _, line in lines).items():
@@ -225,12 +227,12 @@ async def _uses(client: AsyncSextant, name: str) -> str:
     return f"The bank has {more}{' and '.join(parts)}, whose results stay. " if parts else ""
 
 
-def show_quarantine(count: int, items: Sequence[FlaggedItem]) -> None:
+def show_quarantine(count: int, items: Sequence[JsonObject]) -> None:
     """Print which items lint keeps out of tests, and why."""
     for item in items[:_SHOWN]:
-        own = f"Item {item.key!r}: "
-        told = [flag.message.removeprefix(own).removesuffix(".") for flag in item.flags]
-        out.say(f"set aside {item.key}: {'; '.join(told) or '-'}")
+        own = f"Item {item['key']!r}: "
+        told = [flag["message"].removeprefix(own).removesuffix(".") for flag in item["flags"]]
+        out.say(f"set aside {item['key']}: {'; '.join(told) or '-'}")
     if count > min(_SHOWN, len(items)):
         more = count - min(_SHOWN, len(items))
         out.print(f"... and {more:,} more: sextant banks lint lists all")

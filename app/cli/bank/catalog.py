@@ -11,7 +11,7 @@ from app.cli.servers.connection import path_of, reached, request
 from app.cli.servers.logins import Target
 from app.cli.servers.options import chosen, on_server
 from app.cli.terminal.console import JsonObject, err, out, show_list
-from app.cli.terminal.replies import FlaggedItem, failure_of, read_all
+from app.cli.terminal.replies import failure_of
 from app.errors import DownloadError, InvalidInputError
 from sextant_client import AsyncSextant
 
@@ -129,7 +129,7 @@ def install(
     err.say(how.format(name))
 
 
-Installed = tuple[JsonObject, list[FlaggedItem]]
+Installed = tuple[JsonObject, list[JsonObject]]
 
 
 async def _installed_here(name: str, folder: Path | None) -> Installed:
@@ -162,7 +162,7 @@ async def _installed_there(name: str, named: Target) -> Installed:
 async def _with_quarantine(client: AsyncSextant, made: JsonObject) -> Installed:
     path = f"/v1/banks/{made['bank_id']}/versions/{made['bank_version_id']}/items"
     page = await client.request("GET", f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
-    return made, read_all(FlaggedItem, page["data"])
+    return made, page["data"]
 
 
 def _examples(examples: JsonObject | None) -> str:

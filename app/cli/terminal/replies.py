@@ -216,22 +216,6 @@ class Calibration(models.Calibration):
         }
 
 
-class Flag(Model):
-    """One finding of lint."""
-
-    severity: str = ""
-    code: str = ""
-    message: str
-
-
-class FlaggedItem(Model):
-    """An item with its findings."""
-
-    key: str
-    status: str = ""
-    flags: list[Flag]
-
-
 class Ranked(Model):
     """An examinee whose rank may be a range."""
 
