@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from app.engine.prediction.extrapolation import distance, growth
+from app.engine.prediction.extrapolation import growth
 
 
 @pytest.mark.parametrize(
@@ -13,5 +13,4 @@ from app.engine.prediction.extrapolation import distance, growth
 def test_errors_grow_by_a_fifth_of_a_logarithm_per_standard_deviation_beyond_one(
     position: float, far: float
 ) -> None:
-    assert distance(position) == far
     assert growth(position) == pytest.approx(math.e ** (far / 5.0))

@@ -141,10 +141,10 @@ def lint(name: Name) -> None:
     async def read(client: AsyncSextant) -> tuple[JsonObject, list[JsonObject], JsonObject]:
         version = await client.request("GET", path)
         again = await client.request("GET", f"{path}/recalibration")
-        said = again if again["provisional"] else await client.request("GET", f"{path}/join")
-        return version, [*await client.list_all(f"{path}/lint")], said
+        advice = again if again["provisional"] else await client.request("GET", f"{path}/join")
+        return version, [*await client.list_all(f"{path}/lint")], advice
 
-    version, flagged, said_of = asked(read)
+    version, flagged, advice = asked(read)
     lines = [
         (
             flag["severity"],
@@ -157,7 +157,7 @@ def lint(name: Name) -> None:
     for line, times in Counter(line for _, line in lines).items():
         out.say(f"{line} ({times} times)" if times > 1 else line)
     show_version(Version.model_validate(version))
-    err.say(str(said_of["explanation"]))
+    err.say(str(advice["explanation"]))
 
 
 @on_server()

@@ -20,15 +20,10 @@ _FARTHEST = 6.0
 _GROWTH = 0.2
 
 
-def distance(position: float) -> float:
-    """Distance of an examinee beyond the reference models, in their standard deviations, >= 0."""
-    return min(max(abs(position) - _WITHIN, 0.0), _FARTHEST)
-
-
 def growth(position: float) -> float:
     """Factor, at least 1, on the error of an examinee at that position among the reference models.
 
     Args:
         position: Ability, in standard deviations of the reference models from their mean.
     """
-    return math.exp(_GROWTH * distance(position))
+    return math.exp(_GROWTH * min(max(abs(position) - _WITHIN, 0.0), _FARTHEST))
