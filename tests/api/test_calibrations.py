@@ -50,8 +50,6 @@ async def test_answers_become_a_bank_version(
     client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_out, "FOLDS", 2)  # a report card with more takes too long
-    for most in ("_MOST_SHIFTED", "_MOST_KNOWN", "_MOST_LOCATED"):
-        monkeypatch.setattr(held_out, most, 10)
     simulated = answers(50)
     await recorded(client, csv_of(simulated))
     filters = {"least_point_biserial": None}
