@@ -63,8 +63,8 @@ class ReferenceThetas:
     def farthest(self, theta: float, place: Place | None = None) -> float:
         """How far an examinee may be from the mean, in standard deviations of the reference models.
 
-        It is the farther of theta and of the position by the score curves, where these place the
-        examinee beyond all reference models: a test for theta asks items that are steep within
+        It is the farther of theta and of the position by the score curves, unless these place the
+        examinee within the reference models: a test for theta asks items that are steep within
         their range, and its theta may stop there. An open place may be one more standard deviation
         farther.
         """
@@ -140,7 +140,7 @@ class IntervalFactor:
         return cls(
             **lists,
             power=document["power"],
-            # Versions of old also stored a growth and a bias, which no interval uses any more.
+            # Older versions also stored a growth and a bias, which no interval uses any more.
             reference=beyond and ReferenceThetas(centre=beyond["centre"], spread=beyond["spread"]),
         )
 
@@ -235,7 +235,7 @@ class IntervalCorrection:
         return self.of_estimate(state.belief.estimate(), state.n_scored, self.place_of(state))
 
     def place_of(self, state: CatState) -> Place | None:
-        """Place of the examinee by the score curves; None if these are unknown."""
+        """Place of the examinee by the score curves; None without these or `theta.reference`."""
         if self.curves is None or self.theta.reference is None:
             return None
         return self.curves.place(state.responses)
