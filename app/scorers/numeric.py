@@ -68,8 +68,8 @@ _Content = Number | _Expression | Several
 class Numeric(Scorer):
     r"""A number or formula, compared by value within a tolerance; units are ignored.
 
-    A target is a formula if letters other than units follow a number directly ("2x", "5a"), or if
-    it has a function or a sign that compares ("ln(2)", "x < 2").
+    A target is a formula if letters other than units follow a number directly ("2x", "5a"). So is
+    one with a function or a sign that compares ("ln(2)", "x < 2").
 
     The number that counts is the one in `\boxed{}`, after `####`, after "the answer is", in bold
     on the last line, or else the last one of the answer.

@@ -67,8 +67,8 @@ class LocalDependence:
 
     Attributes:
         mean: Mean Q3 of all pairs, which is slightly negative even if the model holds.
-        n_flagged: Number of pairs whose Q3 is more than `Q3_LIMIT` above the mean, and farther
-            than chance takes any pair of so many.
+        n_flagged: Number of pairs whose Q3 is above the mean by more than `Q3_LIMIT`, and by more
+            than chance allows in any of so many pairs.
         pairs: Flagged pairs with the largest Q3.
     """
 

@@ -239,8 +239,8 @@ def _left(fit: _Fit, old_variance: FloatArray) -> float:
     """Share of the likelihood ratio that is left once the old curve's own error is allowed for.
 
     The ratio is about the squared length of the change in errors of the new answers alone. It is
-    chi-square only in errors of both curves. With few reference models, above all the slope of an
-    old curve is uncertain, and a steep one is mostly too steep.
+    chi-square only in errors of both curves. With few reference models above all the old slope is
+    uncertain, and a steep one is mostly too steep.
     """
     covariance = np.linalg.inv(fit.information) + np.diag(old_variance)
     own, both = fit.x @ fit.information @ fit.x, fit.x @ np.linalg.solve(covariance, fit.x)
