@@ -140,14 +140,13 @@ class HoldOut:
     tested: IntArray
 
 
-def split_by_strength(strongest_first: IntArray) -> tuple[HoldOut, HoldOut, HoldOut]:
-    """Splits that test the strongest or the weakest of these rows, given by falling ability."""
+def split_by_strength(strongest_first: IntArray) -> tuple[HoldOut, HoldOut]:
+    """Splits that test the strongest of these rows, given by falling ability."""
     order, n = strongest_first, strongest_first.size
     fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
     return (
         HoldOut("strongest_fifth", order[fifth:], order[:fifth]),
         HoldOut("strongest_from_weakest", order[half:], order[:third]),
-        HoldOut("weakest_fifth", order[:-fifth], order[-fifth:]),
     )
 
 

@@ -59,7 +59,8 @@ class Compared(_Part):
     bic: Finite
 
 
-_TRIED = (
+#: Figures of a row that reports show.
+_SHOWN = (
     *("items_mean", "items_max", "exposure_max", "overlap", "theta_mae", "theta_ies"),
     *("accuracy_mae", "accuracy_ies", "coverage95", "coverage95_raw"),
     *("accuracy_coverage95", "accuracy_coverage95_raw"),
@@ -67,12 +68,12 @@ _TRIED = (
 
 
 def _card(value: object) -> object:
-    """A report card, or a part of one, whose rows have apart the figures that reports show."""
+    """A report card, or a part of one; its rows get an object `figures`, as `SimulatedTest` has."""
     if isinstance(value, Mapping):
         parts = {name: _card(part) for name, part in value.items() if name in ("rows", "shifts")}
         if "design" in value:
             parts["se_target"] = value.get("se_target")
-            parts["figures"] = {name: value.get(name) for name in _TRIED}
+            parts["figures"] = {name: value.get(name) for name in _SHOWN}
         return {**value, **parts}
     return [*map(_card, value)] if isinstance(value, list) else value
 

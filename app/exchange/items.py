@@ -41,7 +41,7 @@ from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
 from app.exchange.files import GZIP, PARQUET, Problems, as_text, comma_hint, csv_rows, shortened
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
-from app.exchange.json_text import STRICT_JSON, fault_in
+from app.exchange.json_text import STRICT_JSON, json_fault
 from app.exchange.results.recorded import value_at
 from app.items import JsonValue
 
@@ -249,7 +249,7 @@ def _jsonl_rows(lines: _Lines) -> _Rows:
         try:
             value = STRICT_JSON.decode(text)
         except (ValueError, RecursionError) as error:
-            detail = f"expected one JSON object, got {text[:40]!r} ({fault_in(error)})"
+            detail = f"expected one JSON object, got {text[:40]!r} ({json_fault(error)})"
             yield row, FieldProblem(f"{lines.name}:{row}", shortened(detail))
             continue
         if isinstance(value, dict):

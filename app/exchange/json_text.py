@@ -88,13 +88,13 @@ def json_lines(
                 # As json.loads, which with a hook would make a decoder for each line.
                 value = decoder.decode(line.decode(json.detect_encoding(line), "surrogatepass"))
             except (ValueError, RecursionError) as exc:
-                detail = f"expected a JSON object: {fault_in(exc)}"
+                detail = f"expected a JSON object: {json_fault(exc)}"
                 yield row, LeftOut(row, "unreadable", detail[:200])
                 continue
             yield row, _row_of(value, row)
 
 
-def fault_in(error: ValueError | RecursionError) -> str:
+def json_fault(error: ValueError | RecursionError) -> str:
     """What is wrong with a line of JSON, whose number is told beside it."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg}, character {error.colno}"

@@ -209,7 +209,7 @@ def _value(match: re.Match[str]) -> Decimal | None:
 
 
 def is_formula(text: str) -> bool:
-    """Whether a target says more than one number: 2x, 3n + 1, ln(2), x < 2."""
+    """Whether a target is more than a number: 2x, 3n + 1, ln(2), x < 2."""
     return has_factor(text) or _MORE_THAN_NUMBER.search(prepare(text)) is not None
 
 

@@ -68,7 +68,8 @@ _Content = Number | _Expression | Several
 class Numeric(Scorer):
     r"""A number or formula, compared by value within a tolerance; units are ignored.
 
-    A target is a formula if letters other than units follow a number directly ("2x", "5a").
+    A target is a formula if letters other than units follow a number directly ("2x", "5a"). So is
+    one with a function or a sign that compares ("ln(2)", "x < 2").
 
     The number that counts is the one in `\boxed{}`, after `####`, after "the answer is", in bold
     on the last line, or else the last one of the answer.
@@ -116,8 +117,8 @@ class Numeric(Scorer):
             return Scored(score=1.0, extracted=content.text, extractor=extractor)
         if isinstance(content, Number) and None not in targets:
             return Scored(score=0.0, extracted=content.text, extractor=extractor)
-        # Algebra reads "3d" as 3, so a number is not compared with formulas, except those with pi.
-        alike = {*filter(has_factor, formulas)} if isinstance(content, Number) else set()
+        # Algebra reads "3d" as 3, so a number is compared with no such formula, unless with pi.
+        alike = {*filter(has_factor, item.target)} if isinstance(content, Number) else set()
         others = [t for t in item.target if t not in alike or "pi" in t]
         return await self._compare(content.text, others, extractor)
 

@@ -33,6 +33,8 @@ class TextMetric(Scorer):
             `exact` reads it.
     """
 
+    version: ClassVar[str] = "2"
+
     part: Literal["whole", "stated"] = "whole"
 
     @abstractmethod
@@ -217,7 +219,7 @@ class Similarity(TextMetric):
         ignore_case: Whether case is ignored.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
 
     method: Literal["levenshtein", "indel", "jaro_winkler", "token_sort", "token_set"] = (
         "levenshtein"

@@ -214,12 +214,11 @@ def test_the_strongest_are_held_out_from_bank_and_curves() -> None:
         assert document["rows"][0]["accuracy_mae"] == figures.accuracy_mae
 
 
-def test_the_strongest_and_the_weakest_are_split_off_by_rank() -> None:
+def test_the_strongest_are_split_off_by_rank() -> None:
     splits = split_by_strength(np.arange(10))
     assert {held.name: (held.known.tolist(), held.tested.tolist()) for held in splits} == {
         "strongest_fifth": ([2, 3, 4, 5, 6, 7, 8, 9], [0, 1]),
         "strongest_from_weakest": ([5, 6, 7, 8, 9], [0, 1, 2]),
-        "weakest_fifth": ([0, 1, 2, 3, 4, 5, 6, 7], [8, 9]),
     }
 
 

@@ -101,7 +101,8 @@ def test_a_damaged_file_is_no_success_for_a_pipeline(tmp_path: Path) -> None:
     for words in commands:
         result = shell.sextant(*words)
         assert result.exit_code == 1, result.output
-        assert "Error: 1 row cannot be read: a file is cut off" in " ".join(result.stderr.split())
+        told = " ".join(result.stderr.split())
+        assert "Error: 1 row cannot be read, as where a file is cut off" in told
     assert "answers     2 scored" in done("show", "sums").stdout
     file.write_text("\n".join(lines))
     assert "1 accepted" in done("import", "sums", file).stdout

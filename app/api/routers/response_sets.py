@@ -86,7 +86,7 @@ async def import_answers(
 ) -> AnswerImportRead:
     """Import recorded answers: all usable ones, with a report of the others.
 
-    A dry run also tells what a set would be that does not exist yet.
+    A dry run may name a set that does not exist yet.
     For files above the server's body limit use `sextant response-sets import`.
     """
     request = await asyncio.to_thread(body.to_domain)

@@ -2,7 +2,7 @@
 
 Source: Orlando & Thissen (2000), Applied Psychological Measurement 24 (S-X2); Yen (1984), Applied
 Psychological Measurement 8 (Q3); Christensen, Makransky & Horton (2017), Applied Psychological
-Measurement 41 (Q3 against its mean).
+Measurement 41 (Q3 against its mean); Fisher (1921), Metron 1 (chance correlations).
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,8 +67,8 @@ class LocalDependence:
 
     Attributes:
         mean: Mean Q3 of all pairs, which is slightly negative even if the model holds.
-        n_flagged: Number of pairs whose Q3 is more than `Q3_LIMIT` above the mean, and farther
-            than chance takes any pair of so many.
+        n_flagged: Number of pairs whose Q3 is above the mean by more than `Q3_LIMIT`, and by more
+            than chance allows in any of so many pairs.
         pairs: Flagged pairs with the largest Q3.
     """
 
@@ -135,7 +135,7 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
         upper &= np.isfinite(q3)
         total += float(q3[upper].sum())
         n_pairs += int(upper.sum())
-        by_chance = np.tanh(z / np.sqrt(np.maximum(both - 3, 1)))  # Fisher (1921)
+        by_chance = np.tanh(z / np.sqrt(np.maximum(both - 3, 1)))
         limit = np.maximum(Q3_LIMIT, by_chance)
         i, j = np.nonzero(upper & (q3 - limit > least))
         values = q3[i, j].tolist(), (start + i).tolist(), j.tolist(), limit[i, j].tolist()

@@ -123,8 +123,8 @@ def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrect
 
 def by_strength(strongest_first: IntArray) -> list[Shift]:
     """The two rows that hold out the strongest of all examinees, given by falling ability."""
-    *strongest, _ = split_by_strength(strongest_first)
-    return [_planned(held.name, [replace(held, known=np.sort(held.known))]) for held in strongest]
+    splits = split_by_strength(strongest_first)
+    return [_planned(held.name, [replace(held, known=np.sort(held.known))]) for held in splits]
 
 
 def by_family(families: Sequence[str | None]) -> Shift:

@@ -81,8 +81,9 @@ def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None
     Args:
         matrix: New answers; items that are not in the bank are ignored.
         bank: Bank with the old parameters.
-        old_se: Standard errors of the bank's difficulties, shape (bank.n_items,), NaN or None where
-            unknown; they keep the error of an old difficulty from counting as drift.
+        old_se: Standard errors of the bank's difficulties, logits, and slopes, shape
+            (bank.n_items, 2), NaN or None where unknown; they keep the error of an old curve from
+            counting as drift.
 
     Raises:
         CalibrationError: Fewer than two common items with a slope other than 0, or no answers to
@@ -101,8 +102,8 @@ def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None
     positions = np.array([index[key] for key in common.items])
     items = bank.parameters.take(positions)
     of_b, of_a = np.zeros((2, len(positions))) if old_se is None else old_se[positions].T
-    of_log_a = np.where(np.isnan(of_a), of_b, of_a / items.a)
-    return _Search(common, items, np.nan_to_num(np.column_stack([of_b, of_log_a])) ** 2).run()
+    old_variance = np.nan_to_num(np.column_stack([of_b, of_a / items.a])) ** 2
+    return _Search(common, items, old_variance).run()
 
 
 class _Refit(NamedTuple):
@@ -238,8 +239,8 @@ def _left(fit: _Fit, old_variance: FloatArray) -> float:
     """Share of the likelihood ratio that is left once the old curve's own error is allowed for.
 
     The ratio is about the squared length of the change in errors of the new answers alone. It is
-    chi-square only in errors of both curves. With few reference models, above all the slope of an
-    old curve is uncertain, and a steep one is mostly too steep.
+    chi-square only in errors of both curves. With few reference models above all the old slope is
+    uncertain, and a steep one is mostly too steep.
     """
     covariance = np.linalg.inv(fit.information) + np.diag(old_variance)
     own, both = fit.x @ fit.information @ fit.x, fit.x @ np.linalg.solve(covariance, fit.x)

@@ -65,7 +65,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Linked:
-    """A calibration, mostly on the scale of another bank.
+    """A calibration, and how it came onto the scale of another bank, if it did.
 
     Attributes:
         linking: Linking from a scale on which the examinees have mean 0 and sd 1; its slope is

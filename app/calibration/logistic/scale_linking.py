@@ -65,6 +65,12 @@ def link_mean_sigma(
     estimates of theta shrink by their unreliability, which depends on the items; latent moments do
     not.
 
+    Args:
+        moments_from: Mean and standard deviation of the values on the source scale.
+        moments_to: The same on the target scale.
+        source: Name of the source scale.
+        target: Name of the target scale.
+
     Raises:
         CalibrationError: No spread.
 

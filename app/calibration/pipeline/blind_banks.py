@@ -89,7 +89,7 @@ def glimpses_on(
     """Simulate a test of the examinees of each bank on it.
 
     Args:
-        banks: Result of `blind_banks`.
+        banks: Result of `blind_banks` or `banks_without`.
         scores: Scores on the bank's items, shape (n_examinees, n_items), NaN where there is none.
         build: Builds the test on a bank; see `glimpses`.
         seed: Random seed of the tests.
@@ -106,7 +106,7 @@ def is_calibrated_from(bank: ItemBank, scores: FloatArray) -> bool:
     """Whether these are most of the examinees that a bank was calibrated from.
 
     Maximum likelihood makes the sum of an item's scores what its curve expects of the examinees. A
-    calibration by moments does so only about, and is not recognised for sure.
+    calibration by moments makes them only about equal, and may not be recognised.
     """
     answered, steep = ~np.isnan(scores), bank.a != 0.0
     of_model = bank.model is CONTINUOUS or bool(np.isin(scores[answered], (0.0, 1.0)).all())

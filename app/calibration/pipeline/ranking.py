@@ -66,7 +66,7 @@ def learned_from(
     seed: int,
     moments: bool = False,
 ) -> IntervalCorrection | None:
-    """Correction of the intervals of tests of up to `max_items` items.
+    """Correction of short tests' intervals, learned from the reference models.
 
     It is None with fewer than 20 reference models.
 
@@ -76,7 +76,7 @@ def learned_from(
         design: Design of the tests.
         max_items: Largest number of items of a test.
         seed: Random seed.
-        moments: Whether that was by `bank_by_moments`, not by `bank_from`.
+        moments: Whether `bank_by_moments` calibrated the bank, not `bank_from`.
     """
     if len(scores) < LEAST_EXAMINEES:
         return None

@@ -13,11 +13,11 @@ UNREAD = {"name": "from disk", "content": "-"}
 
 
 def require_whole_files(skipped: Iterable[JsonObject]) -> None:
-    """End the command as failed if a file is damaged: nobody chose to leave such rows out."""
+    """End the command as failed if rows cannot be read: nobody chose to leave these out."""
     if n := sum(one["count"] for one in skipped if one["reason"] == "unreadable"):
         err.say(
-            f"Error: {count(n, 'row')} cannot be read: a file is cut off or damaged. The others "
-            "count; with the whole file, the same command adds what is missing.",
+            f"Error: {count(n, 'row')} cannot be read, as where a file is cut off or damaged. The "
+            "others count; with the whole file, the same command adds what is missing.",
             style="red",
         )
         raise typer.Exit(FAILED)

@@ -290,7 +290,7 @@ def _report(
     screen.print(table)
     screen.say(
         f"{summary.items_mean:.4g} of {found.test.pool.n_active:,} questions a model: the score is "
-        f"off by {100 * summary.accuracy_mae:.2g} points in the mean; the 95 % intervals hold "
+        f"off by {100 * summary.accuracy_mae:.2g} points on average; the 95 % intervals hold "
         f"{percent(summary.accuracy_coverage95)} of the scores."
     )
     ends = Counter(one.stop.reason for one in found.taken)

@@ -82,7 +82,7 @@ class Progress:
         self._began = clock()
 
     def take(self, kind: str, data: JsonObject) -> str | None:
-        """Apply one event; returns a line an answer for terminals that cannot redraw."""
+        """Apply one event; returns a line for each answer for terminals that cannot redraw."""
         if kind == "response.received":
             answer = Received.model_validate(data)
             self._answers.append(answer)

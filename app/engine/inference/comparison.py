@@ -61,7 +61,7 @@ class Difference:
         p_value: Two-sided p-value of the hypothesis that there is no difference.
         test: Test of the p-value: `mcnemar_exact` (scores of 0 and 1), `paired_t`, `cluster_t`
             (items in groups), `sign` (graded scores whose differences are all equal), `z`
-            (abilities, or scores of a bank), `t` (scores of a bank whose errors follow it).
+            (abilities, or scores of a bank with normal errors), `t` (other scores of a bank).
         power: Probability that as many new items would detect a difference of this size.
         items_to_decide: Further items for each examinee that detect it with probability 0.8; 0 if
             it is detected already, `None` if no number of items would.

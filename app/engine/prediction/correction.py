@@ -63,10 +63,10 @@ class ReferenceThetas:
     def farthest(self, theta: float, place: Place | None = None) -> float:
         """How far an examinee may be from the mean, in standard deviations of the reference models.
 
-        It is the farther of theta and of the position by the score curves, where these place the
-        examinee beyond all reference models: a test for theta asks items that are steep within
-        their range, and its theta may stop there. An open place may be one more standard deviation
-        farther.
+        It is that of theta or of the position by the score curves, whichever is farther. A test for
+        theta asks items that are steep within the range of the reference models, and its theta may
+        stop there. A position within them does not count. An open place may be one more standard
+        deviation farther.
         """
         by_theta = abs(theta - self.centre) / self.spread
         if place is None or place.standing is PopulationPosition.WITHIN:
@@ -84,10 +84,10 @@ class IntervalFactor:
     log n.
 
     A power below 0 would shrink the factor of an interval wider than usual. Such an interval gets
-    `factor(n)` instead, which lets the model's error grow with h. Where the thetas of the reference
-    models are known and `factor(n)` is above 1, the model's error is as large as at the usual
-    width, independent of the error that h states, and adds in squares: the factor is
-    `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`.
+    `factor(n)` instead, which lets the model's error grow with h. It is otherwise where the thetas
+    of the reference models are known and `factor(n)` is above 1. There the model's error is as
+    large as at the usual width. It is independent of the error that h states and adds in squares:
+    the factor is `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`.
 
     The factors come from tests that ask the most informative items first. As these run out, the
     rest of the bank can move theta little, and the factor falls far below 1. A test that samples
@@ -140,7 +140,7 @@ class IntervalFactor:
         return cls(
             **lists,
             power=document["power"],
-            # Versions of old also stored a growth and a bias, which no interval uses any more.
+            # Older versions also stored a growth and a bias, which no interval uses any more.
             reference=beyond and ReferenceThetas(centre=beyond["centre"], spread=beyond["spread"]),
         )
 
@@ -235,7 +235,7 @@ class IntervalCorrection:
         return self.of_estimate(state.belief.estimate(), state.n_scored, self.place_of(state))
 
     def place_of(self, state: CatState) -> Place | None:
-        """Place of the examinee by the score curves; None if these are unknown."""
+        """Place of the examinee by the score curves; None without these or `theta.reference`."""
         if self.curves is None or self.theta.reference is None:
             return None
         return self.curves.place(state.responses)

@@ -1,8 +1,8 @@
 """How errors grow with the distance of an examinee from the reference models.
 
 Parameters and curves describe the reference models. The farther an examinee is from their mean, the
-more its ability and its score are extrapolated. One rule serves both: up to one standard deviation
-of the reference models errors are as stated, beyond it they grow by a fifth of a logarithm for each
+more its ability and its score are extrapolated. One rule serves both. Up to one standard deviation
+of the reference models errors are as stated. Beyond it their logarithm grows by a fifth for each
 further one.
 """
 
@@ -16,7 +16,7 @@ _FARTHEST = 6.0
 #: Growth of an error's logarithm for each standard deviation. On eleven matrices, learned from the
 #: others, theta's intervals hold for 94 to 100 % of the strongest and of the weakest models, and
 #: for at least 80 % on each. With a growth and a bias learned from such models it was 57 % on one.
-#: Those of the score hold for 96 to 99 % in `benchmarks/transfer.py`.
+#: The score's intervals hold for 96 to 99 % in `benchmarks/transfer.py`.
 _GROWTH = 0.2
 
 

@@ -52,10 +52,6 @@ class Place:
     position: float
 
 
-#: Place of an examinee without curves to place it by.
-UNPLACED = Place(PopulationPosition.UNKNOWN, True, 0.0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferencePopulation:
     """General ability of the reference models: the logit of the score on the whole bank.

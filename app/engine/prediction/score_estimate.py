@@ -87,7 +87,7 @@ class Explanations:
 
     @classmethod
     def of(cls, curves: ScoreCurves, prior: float) -> "Explanations":
-        """The explanations whose first one are these curves."""
+        """Both explanations, from the curves of the first one."""
         return cls(curves, freed(curves), prior)
 
     def with_level(

@@ -233,7 +233,7 @@ def _answers(
 
 
 def _valued(value: JsonValue) -> JsonValue:
-    """The value of a metric; lm-eval 0.4.8 writes those of NumPy's type of truth as texts."""
+    """The value of a metric; lm-eval 0.4.8 writes NumPy's booleans as texts."""
     return value == "True" if value in ("True", "False") else value
 
 

@@ -104,7 +104,7 @@ def measured_score(result: Result) -> MeasuredScore | None:
     )
 
 
-#: Degrees of freedom of a score's error over its stated one.
+#: Degrees of freedom of a score's error in units of its standard error.
 DEGREES = 5.0
 
 
