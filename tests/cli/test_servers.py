@@ -219,6 +219,18 @@ def test_a_field_of_another_type_gives_one_sentence(
     assert error.startswith(f"{said}another type ({fault}")
 
 
+@pytest.mark.parametrize(("verdict", "code"), [("holds", 0), ("broken", 1), (None, 1)])
+def test_only_a_verdict_that_is_known_as_good_lets_a_join_pass(
+    home: Path, verdict: str | None, code: int
+) -> None:
+    told = {"verdict": verdict, "explanation": "They go together.", "rank_correlation": None}
+    server = FastAPI()
+    server.get("/v1/banks/sums/versions/latest/join")(lambda: told)
+    with serving_app(server) as url:
+        result = sextant("banks", "check-join", "sums", "--server", url)
+    assert (result.exit_code, result.stdout) == (code, "They go together.\n")
+
+
 async def test_work_that_goes_on_without_the_command_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
