@@ -28,7 +28,11 @@ _BEFORE_FACTOR = re.compile(
     rf"(?<=\d)(}}?)(?:[^\w.,:;?!}}]|_|\\[,;:!)]){{1,6}}(?:(?<=\()in\s)?({_FACTOR_WORD})"
 )
 _FRAC_AFTER_DIGIT = re.compile(r"(?<=\d)\s*\\[dt]?frac")
-_FRAC = re.compile(r"(?<!-)\\[dt]?frac\s*\{\s*([-+]?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+#: Not behind a minus that subtracts, nor a signed one behind a minus: --1/2 is no number.
+_FRAC = re.compile(
+    r"(?<![\w)}\]]-)(?!(?<=-)\\[dt]?frac\s*\{\s*[-+])"
+    r"\\[dt]?frac\s*\{\s*([-+]?\d+)\s*\}\s*\{\s*(\d+)\s*\}"
+)
 
 _NUMBER = re.compile(
     r"""

@@ -4,7 +4,7 @@ import asyncio
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import structlog
@@ -195,6 +195,42 @@ def test_a_reply_of_another_version_gives_one_sentence(
         assert isinstance(sextant(*answers).exception, KeyError)
 
 
+@pytest.mark.parametrize(
+    ("words", "path", "reply", "fault"),
+    [
+        ("endpoints show end_1", "endpoints/end_1", {"price": None}, "TypeError: 'NoneType'"),
+        ("sessions answers ses_1", "sessions/ses_1/report", {"items": [7]}, "TypeError: 'int'"),
+        (
+            "response-sets show s",
+            "response-sets/s",
+            {"id": "rsp_1", "description": "", "n_examinees": 1, "n_items": 1, "outcomes": []},
+            "AttributeError: 'list'",
+        ),
+    ],
+)
+def test_a_field_of_another_type_gives_one_sentence(
+    home: Path, words: str, path: str, reply: JsonObject, fault: str
+) -> None:
+    server = FastAPI()
+    server.get(f"/v1/{path}")(lambda: reply)
+    with serving_app(server) as url:
+        error = refused(*words.split(), "--server", url)
+    said = f"Error: The reply of the Sextant server at {url} cannot be read: a field is null or of "
+    assert error.startswith(f"{said}another type ({fault}")
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("holds", 0), ("broken", 1), (None, 1)])
+def test_only_a_verdict_that_is_known_as_good_lets_a_join_pass(
+    home: Path, verdict: str | None, code: int
+) -> None:
+    told = {"verdict": verdict, "explanation": "They go together.", "rank_correlation": None}
+    server = FastAPI()
+    server.get("/v1/banks/sums/versions/latest/join")(lambda: told)
+    with serving_app(server) as url:
+        result = sextant("banks", "check-join", "sums", "--server", url)
+    assert (result.exit_code, result.stdout) == (code, "They go together.\n")
+
+
 async def test_work_that_goes_on_without_the_command_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -202,6 +238,17 @@ async def test_work_that_goes_on_without_the_command_is_named(
         async with ended_with_us(Mock(), "sessions", "ses_1"):
             raise sextant_client.UnreachableError("No answer.")
     assert capsys.readouterr().err == "ses_1 was begun and may go on: the server gives no answer.\n"
+
+
+async def test_work_ends_with_a_command_that_cannot_read_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Mock(request=AsyncMock())
+    with pytest.raises(TypeError):
+        async with ended_with_us(client, "sessions", "ses_1"):
+            raise TypeError("null has no fields")
+    client.request.assert_awaited_once_with("POST", "/v1/sessions/ses_1:cancel")
+    assert capsys.readouterr().err == "Cancelled ses_1.\n"
 
 
 def test_lists_and_cancel_read_only_what_they_show(

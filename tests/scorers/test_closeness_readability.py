@@ -23,6 +23,7 @@ from tests.values import of_kind
         ("0.15", "0.2", {"rel_limit": 0.5}, 0.5),
         ("0.25", "25 %", {"rel_limit": 0.5}, 1.0),  # a percentage is read in either way
         ("The answer is 25x", "25", {"rel_limit": 1.0}, 1.0),  # a unit, for no target is a formula
+        (r"$-\frac{1}{2}$", r"-\frac{1}{4}", {"rel_limit": 2.0}, 0.5),
         ("many", "25", {"rel_limit": 1.0}, "unparsed"),
         ("The answer is 25 or 26.", "25", {"rel_limit": 1.0}, "unparsed"),
     ],

@@ -46,7 +46,7 @@ The answer is **25** 3-inch nails
     "0.125": "0,125 | The answer is 0,125",
     "2.5": "2½ | 2 1/2",
     "0.75": r"\frac{3}{4}",
-    "-0.75": r"-\dfrac{3}{4} | $\frac{-3}{4}$",
+    "-0.75": r"-\dfrac{3}{4} | $\frac{-3}{4}$ | So we get -\frac{3}{4}",
     "45": r"$45^\circ$ | So x = 45^\circ | \boxed{\color{blue}{45}} | \bf{45} | $\underline{45}$",
     "1/3": "2/6",
     "30": "The answer is 6 cars with 5 seats = 30",

@@ -171,8 +171,7 @@ def _examples(examples: JsonObject | None) -> str:
     origin = {
         "training_file": "rows of the training file",
         "rows_without_parameters": "rows of the split without parameters, which are not items",
-        "none": "none",
-    }[examples["origin"]]
+    }.get(examples["origin"], examples["origin"])
     number, wanted = examples["number"], examples["wanted"]
     of = f" of {wanted} wanted" if number < wanted else ""
     count = "" if examples["origin"] == "none" else f"{number} examples{of}: "

@@ -187,7 +187,8 @@ def _lines(begun: JsonObject) -> list[str]:
     elif asked.get("mode") == "loglikelihood" and asked.get("normalise") is not None:
         from app.exchange.results.questions import NORMALISATIONS  # loads numpy: import it late
 
-        lines.append(f"scored by the likeliest option, {NORMALISATIONS[asked['normalise']]}")
+        by = asked["normalise"]
+        lines.append(f"scored by the likeliest option, {NORMALISATIONS.get(by, by)}")
     else:
         lines.append(f"scored by {marking['scorer']}, which was not tried on recorded answers")
     for choice in begun["choices"]:

@@ -95,7 +95,7 @@ def check_join(
         out.say(found["explanation"])
         if (rank := found["rank_correlation"]) is not None:
             out.print(f"rank correlation of right answers with difficulty: {rank:+z.2f}")
-    if found["verdict"] in ("broken", "doubtful"):
+    if found["verdict"] not in ("holds", "undecided"):
         raise typer.Exit(1)
 
 

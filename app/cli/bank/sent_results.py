@@ -169,7 +169,10 @@ def _whole(replies: Sequence[JsonObject]) -> JsonObject:
         before = skipped[each["reason"]]["count"] if each["reason"] in skipped else 0
         skipped[each["reason"]] = {**each, "count": before + each["count"]}
     summed = ("questions", "n_files", "incomplete_models")
+    # Read by name, so that a missing one is the server's fault.
+    of_last = {name: replies[-1][name] for name in ("models", "calibration", "stopped")}
     return {
+        **of_last,
         **{name: sum(reply[name] for reply in replies) for name in summed},
         "known_questions": replies[0]["known_questions"],
         "files": all_of("files"),

@@ -87,7 +87,7 @@ def command(
         out.print(_table(order))
         names = {entry.endpoint_id: entry.called for entry in order}
         for tie in ended["ties"]:
-            out.print(f"Tied: {', '.join(names[endpoint_id] for endpoint_id in tie)}.")
+            out.print(f"Tied: {', '.join(names.get(one, one) for one in tie)}.")
         for entry in order:
             if entry.left_behind is not None:
                 err.say(f"Left behind: {entry.called}. {entry.left_behind}")

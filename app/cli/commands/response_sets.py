@@ -125,7 +125,8 @@ def collect(
             return await client.request("POST", f"{_path(name)}:collect", json=body)
 
     report = asked(take)
-    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report["left_out"].items())
+    left = report["left_out"].items()
+    reasons = "".join(f", {count} {_REASONS.get(why, why)}" for why, count in left)
     out.say(f"{report['sessions']} sessions taken over{reasons}")
     out.say(
         f"{report['accepted']} answers ({_counts(report['outcomes'])}), "

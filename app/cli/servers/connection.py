@@ -9,14 +9,13 @@ from urllib.parse import quote
 
 import typer
 import uvloop
-from pydantic import ValidationError
 
 import sextant_client
 from app.cli.servers.logins import Target
-from app.cli.servers.options import Word, chosen, in_words, is_missing
+from app.cli.servers.options import UNREADABLE, Word, chosen, in_words, is_missing
 from app.cli.terminal.console import JsonObject, err
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant, MissingFieldError
+from sextant_client import AsyncSextant
 
 T = TypeVar("T")
 
@@ -143,7 +142,7 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
     except sextant_client.UnreachableError:
         err.say(f"{resource_id} was begun and may go on: the server gives no answer.")
         raise
-    except (asyncio.CancelledError, ValidationError, MissingFieldError):
+    except (asyncio.CancelledError, *UNREADABLE):
         try:
             async with asyncio.timeout(_CANCEL_S):
                 await client.request("POST", f"/v1/{kind}/{resource_id}:cancel")

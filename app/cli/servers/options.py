@@ -58,6 +58,12 @@ _NO_FIELDS: Fields = MappingProxyType({})
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 #: Default help of `--json`.
 SAME = "Write the result as JSON; - for stdout."
+#: What reading a reply raises that lacks a field, or has null or another type in it. No KeyError:
+#: the client gives a missing field its own error, so that missing keys of our own are told apart.
+UNREADABLE = (
+    MissingFieldError, ValidationError,
+    ArithmeticError, AttributeError, IndexError, TypeError, ValueError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,9 @@ def on_server(
                 kwargs.pop(name, None)
             try:
                 return inner(*args, **kwargs)
-            except (ValidationError, MissingFieldError) as error:
+            except SextantError:
+                raise
+            except UNREADABLE as error:
                 if (server := chosen().target) is None:
                     raise  # the reply came from this version, so the fault is ours
                 raise unreadable(error, server.url) from None
@@ -213,10 +221,12 @@ def in_words(client: AsyncSextant, word: Word | None = None) -> Iterator[None]:
         raise SextantError(str(error)) from None
 
 
-def unreadable(error: ValidationError | MissingFieldError, url: str) -> SextantError:
+def unreadable(error: Exception, url: str) -> SextantError:
     """Error for a reply that lacks a field, or has an invalid one, for this version's client."""
     if isinstance(error, MissingFieldError):
         what = f"/{error.field}: Field required"
+    elif not isinstance(error, ValidationError):
+        what = f"a field is null or of another type ({type(error).__name__}: {error})"
     else:
         fault, kind = problems_of(error.errors())[0], error.title.replace("_", "")
         what = f"{fault.pointer} of {kind}" if fault.pointer else kind
