@@ -61,9 +61,14 @@ SAME = "Write the result as JSON; - for stdout."
 #: What reading a reply raises that lacks a field, or has null or another type in it. No KeyError:
 #: the client gives a missing field its own error, so that missing keys of our own are told apart.
 UNREADABLE = (
-    MissingFieldError, ValidationError,
-    ArithmeticError, AttributeError, IndexError, TypeError, ValueError,
-)  # fmt: skip
+    MissingFieldError,
+    ValidationError,
+    ArithmeticError,
+    AttributeError,
+    IndexError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True)
