@@ -81,8 +81,8 @@ def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None
     Args:
         matrix: New answers; items that are not in the bank are ignored.
         bank: Bank with the old parameters.
-        old_se: Standard errors of the bank's difficulties, shape (bank.n_items,), NaN or None where
-            unknown; they keep the error of an old difficulty from counting as drift.
+        old_se: Standard errors of the bank's difficulties and slopes, shape (bank.n_items, 2), NaN
+            or None where unknown; they keep the error of an old curve from counting as drift.
 
     Raises:
         CalibrationError: Fewer than two common items with a slope other than 0, or no answers to
