@@ -9,6 +9,7 @@ import httpx2
 
 from app.exchange.response_files import write_parquet
 from app.exchange.responses import read_responses
+from app.storage.identifiers import new_id
 from tests.api.calls import got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client
 
@@ -47,7 +48,11 @@ async def test_a_set_is_made_read_listed_and_deleted(client: Client) -> None:
 async def test_answers_are_imported_with_a_report(client: Client) -> None:
     await made(client)
     url = "/v1/response-sets/arc/imports"
-    await posted(client, url, text_file() | {"dry_run": True}, 200)
+    trial = text_file() | {"dry_run": True}
+    await posted(client, url, trial, 200)
+    await posted(client, "/v1/response-sets/new/imports", trial, 200)
+    gone = f"/v1/response-sets/{new_id('rsp')}/imports"
+    await problem_of(client, gone, trial, 404, "not_found")
     assert (await got(client, "/v1/response-sets/arc"))["n_answers"] == 0
     report = await posted(client, url, text_file(), 201)
     assert (report["rows_read"], report["accepted"], report["skipped"]) == (3, 3, [])

@@ -159,8 +159,10 @@ async def test_a_bundle_hashed_again_is_checked(services: Services, content: byt
         for name in place[:-1]:
             part = part[name]
         part[place[-1]] = wrong
-        with pytest.raises(FileFormatError, match="not written by an export: /" + "/".join(place)):
+        at = "/" + "/".join(place)
+        with pytest.raises(FileFormatError, match="not written by an export: " + at) as refused:
             await sent(services, hashed(b"".join(map(line, changed))))
+        assert refused.value.problems[0].pointer.startswith(at)
 
 
 async def test_knowledge_in_a_bundle_is_checked(services: Services, content: bytes) -> None:

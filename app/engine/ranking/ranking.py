@@ -288,8 +288,9 @@ class Ranking:
         gap, width = above.minus(below), self.rules.tie_width
         if not gap.sd:  # both scores are known, as all questions were asked
             return Verdict.EQUAL if abs(gap.estimate) <= width else Verdict.TOO_CLOSE
-        within = _NORMAL.cdf((width - gap.estimate) / gap.sd)
-        within -= _NORMAL.cdf((-width - gap.estimate) / gap.sd)
+        sd = math.hypot(above.sd, below.sd)  # the difference may be on either side
+        within = _NORMAL.cdf((width - gap.estimate) / sd)
+        within -= _NORMAL.cdf((-width - gap.estimate) / sd)
         if within >= self.rules.confidence:
             return Verdict.EQUAL
         if self._once and not self.rules.futility:

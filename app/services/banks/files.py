@@ -17,7 +17,7 @@ from app.engine.design.design import Design
 from app.engine.knowledge import curves_of, with_abilities
 from app.engine.lint import OF_ANSWERS, Finding
 from app.engine.state import Response
-from app.errors import FileFormatError, InvalidInputError, InvalidStateError
+from app.errors import FieldProblem, FileFormatError, InvalidInputError, InvalidStateError
 from app.exchange.bank_files import (
     BankFormat,
     item_line,
@@ -287,9 +287,14 @@ def _import_of(
     try:
         PromptStyle.from_dict(bank["prompt"])
     except InvalidInputError as exc:
-        fault = exc.problems[0]
-        place = f"/bank/prompt{fault.pointer}: {fault.detail.removesuffix('.')}"
-        raise FileFormatError(f"{name} was not written by an export: {place}.") from None
+        problems = [
+            FieldProblem(f"/bank/prompt{fault.pointer}", fault.detail.removesuffix("."))
+            for fault in exc.problems
+        ]
+        raise FileFormatError(
+            f"{name} was not written by an export: {problems[0].pointer}: {problems[0].detail}.",
+            problems=problems,
+        ) from None
     try:
         if unknown := bank.keys() - {*_SETTINGS, *_SETTINGS_TOO}:
             raise FileFormatError(

@@ -28,7 +28,7 @@ from app.services.responses.imports import (
 )
 from app.services.responses.sheets import CODE_OF, FRACTION, NOT_RUN, RIGHT, WRONG, Sheet, table_of
 from app.storage.database import Database
-from app.storage.identifiers import new_id
+from app.storage.identifiers import may_name, new_id
 from app.storage.unit_of_work import UnitOfWork
 
 #: Largest number of imports, and of files of each, that a set remembers.
@@ -177,6 +177,7 @@ class ResponseSetService:
 
         Raises:
             InvalidInputError: As for `import_into`, or a name that cannot stand in a URL.
+            NotFoundError: The name is the id of no set.
         """
         made = new_set(name)
         async with self.reader.answers(request) as draft:
@@ -192,6 +193,8 @@ class ResponseSetService:
             try:
                 found = await uow.response_sets.find(made.name, for_update=True)
             except NotFoundError:
+                if may_name(made.name, "rsp_"):  # an id that is gone, or another project's
+                    raise
                 found = made
                 if not dry_run:
                     await uow.response_sets.add(made)
