@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -462,6 +463,26 @@ def test_a_score_that_may_still_fall_does_not_equal_a_known_one(known: int) -> N
         for item in map(ItemIndex, range(8 if member == known else 5)):
             state = rank.administer(state, member, item)
             state = rank.tell(state, member, Response(item, 1.0))
+    (pair,) = rank.ranks(state).pairs
+    assert rank.verdict(state, pair) is Verdict.OPEN
+
+
+def test_scores_are_no_tie_while_the_higher_one_may_be_much_higher() -> None:
+    class Told:
+        def __init__(self, lo: float, value: float, hi: float) -> None:
+            self.told = Prediction(value=value, lo=lo, hi=hi, method="p-irt")
+
+        def predict(self, *_: object) -> Prediction:
+            return self.told
+
+    test = Design.from_dict({"stopping": {"score_margin": None}}).build(BANK.take(np.arange(8)))
+    tests = tuple(replace(test, predictor=Told(*at)) for at in ((0.29, 0.3, 0.6), (0.29,) * 3))
+    rules = RankingRules(metric=Metric.SCORE, min_items=5, max_items=8, tie_width=0.05)
+    rank = Ranking(tests=tests, rules=rules)
+    state = rank.start()
+    for member, item in product(range(2), map(ItemIndex, range(5))):
+        state = rank.administer(state, member, item)
+        state = rank.tell(state, member, Response(item, 1.0))
     (pair,) = rank.ranks(state).pairs
     assert rank.verdict(state, pair) is Verdict.OPEN
 
