@@ -271,7 +271,7 @@ def _width(n: int) -> float:
     return hi - lo
 
 
-def test_a_table_shows_the_interval_and_reads_older_events() -> None:
+def test_a_table_shows_both_intervals_and_reads_older_events() -> None:
     entry: dict[str, Any] = {
         "rank_lo": 1,
         "rank_hi": 1,
@@ -282,9 +282,11 @@ def test_a_table_shows_the_interval_and_reads_older_events() -> None:
         "scored": 20,
         "usd": None,
     }
-    known = entry | {"interval": interval(1.4, 2.6)}
+    score = {"value": 0.7, "interval": interval(0.61, 0.78)}
+    known = entry | {"interval": interval(1.4, 2.6), "score": score}
     table = _table([_Entry.model_validate(each) for each in (known, entry)])
-    assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
+    assert list(table.columns[3].cells) == ["61.0 % to 78.0 %", "-"]
+    assert list(table.columns[5].cells) == ["+1.40 to +2.60", "-"]
 
 
 def test_a_cost_is_written_alike_everywhere() -> None:

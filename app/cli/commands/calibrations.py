@@ -214,7 +214,7 @@ def _show(document: JsonObject) -> None:
         "examinees": "-" if found.kept_examinees is None else str(found.kept_examinees),
         "items": "-" if found.kept_items is None else str(found.kept_items),
     }
-    if found.fit is not None:
+    if found.fit is not None and found.rmsea is not None:
         facts["fit"] = f"{found.fit} (RMSEA {number(found.rmsea, '.3f')})"
     if found.bank_version_id:
         facts["published"] = _published(found.bank_id or "", found.bank_version_id)

@@ -168,13 +168,15 @@ _EVERY = 10
 
 def _table(order: Sequence[_Entry]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("rank", "endpoint", "score", "theta", "95 % interval", "items", "scored", "cost"):
+    names = ("rank", "endpoint", "score", "95 % interval", "theta", "95 % of theta")
+    for name in (*names, "items", "scored", "cost"):
         table.add_column(name, justify="left" if name == "endpoint" else "right")
     for entry in order:
         table.add_row(
             entry.ranks,
             entry.called,
             entry.percent,
+            interval(entry.score.interval if entry.score else None, ".1%"),
             "?" if entry.theta is None else f"{entry.theta:+z.2f}",
             interval(entry.interval),
             str(entry.items),

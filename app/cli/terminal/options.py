@@ -167,7 +167,7 @@ GOALS: Fields = {
 }
 #: When pairs of a ranking are decided.
 RULES: Fields = {
-    "/confidence": option(float, "Confidence with which a pair is decided; 0.95 by default."),
+    "/confidence": option(float, "Confidence that the upper model of a pair is better; 0.95."),
     "/min_items": option(int, "Scored answers of each model before any decision; 10 by default."),
     "/max_items": option(int, "Most questions for one model; 100 by default."),
     "/tie_width": option(
