@@ -127,7 +127,8 @@ class FilterSettings:
         confidence = self.point_biserial_confidence or otherwise
         errors = 0.0 if confidence is None else NormalDist().inv_cdf(confidence)
         chance = errors / np.sqrt(np.maximum(n_answers - 1, 1))
-        return correlation < self.least_point_biserial - chance
+        weak: BoolArray = correlation < self.least_point_biserial - chance
+        return weak
 
 
 #: Keeps every item that tells something about ability, and no other item.

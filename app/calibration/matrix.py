@@ -62,11 +62,13 @@ class ScoreMatrix(AnswerTable):
     @override
     def answers(self, examinees: IntArray | slice = slice(None)) -> FloatArray:
         codes = self.scores[examinees]
-        return np.where(codes == MISSING, np.nan, codes)
+        scores: FloatArray = np.where(codes == MISSING, np.nan, codes)
+        return scores
 
     @override
     def totals(self, axis: int) -> IntArray:
-        return np.count_nonzero(self.scores == 1, axis=axis)
+        right: IntArray = np.count_nonzero(self.scores == 1, axis=axis)
+        return right
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray, FloatArray | None]]:
         """Blocks of rows: their slice, right answers as 0/1, and given answers as 0/1.
@@ -152,7 +154,8 @@ def split_by_strength(strongest_first: IntArray) -> tuple[HoldOut, HoldOut]:
 
 def evenly(rows: IntArray, most: int) -> IntArray:
     """At most `most` of the rows, evenly spaced."""
-    return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
+    chosen: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
+    return chosen
 
 
 def _table(scores: ArrayLike) -> FloatArray | ByteArray:

@@ -273,7 +273,8 @@ class ItemBank:
         """
         expected = self.expected_score(theta, items)
         a = self.a if items is None else self.a[np.asarray(items, dtype=np.intp)]
-        return a**2 * expected * (1.0 - expected)
+        information: FloatArray = a**2 * expected * (1.0 - expected)
+        return information
 
     def log_likelihood(
         self, theta: ArrayLike, items: IntArray | Sequence[int], scores: ArrayLike
@@ -282,7 +283,8 @@ class ItemBank:
         terms = self.model.log_likelihood(
             self._some(items), _outer(theta), np.asarray(scores, dtype=np.float64)
         )
-        return terms.sum(axis=-1)
+        total: FloatArray = terms.sum(axis=-1)
+        return total
 
     def _some(self, items: IntArray | Sequence[int] | None) -> ItemParameters:
         if items is None:

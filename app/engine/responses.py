@@ -58,11 +58,13 @@ class AnswerTable(ABC):
 
     def answers_per_item(self) -> IntArray:
         """Number of given answers to each item, shape (n_items,)."""
-        return np.count_nonzero(self.answered, axis=0)
+        counts: IntArray = np.count_nonzero(self.answered, axis=0)
+        return counts
 
     def answers_per_examinee(self) -> IntArray:
         """Number of given answers of each examinee, shape (n_examinees,)."""
-        return np.count_nonzero(self.answered, axis=1)
+        counts: IntArray = np.count_nonzero(self.answered, axis=1)
+        return counts
 
     def item_means(self) -> FloatArray:
         """Mean of the given scores of each item, shape (n_items,); NaN without answers."""
@@ -121,7 +123,8 @@ class ResponseTable(AnswerTable):
 
     @override
     def totals(self, axis: int) -> FloatArray:
-        return np.where(self.answered, self.scores, 0.0).sum(axis=axis)
+        total: FloatArray = np.where(self.answered, self.scores, 0.0).sum(axis=axis)
+        return total
 
 
 def require_unique(kind: str, names: Sequence[str]) -> None:
@@ -136,4 +139,5 @@ def require_unique(kind: str, names: Sequence[str]) -> None:
 
 
 def _ratio(part: FloatArray | IntArray, whole: IntArray) -> FloatArray:
-    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+    means: FloatArray = np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+    return means

@@ -11,14 +11,13 @@ from app.demo.bank import demo_bank
 from app.engine.knowledge import curves_to_dict
 from app.engine.prediction.correction import (
     IntervalCorrection,
-    IntervalFactor,
-    ReferenceThetas,
 )
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.storage.database import Database
 from tests.api.calls import ended, got, listing, posted, problem_of
 from tests.api.conftest import EVENTS, Client
 from tests.databases import executed
+from tests.engine.corrections import level_factor
 
 pytestmark = pytest.mark.usefixtures("working")
 
@@ -89,14 +88,7 @@ async def taught_by_weak_examinees(database: Database) -> None:
     population = reference_population(scores)
     learned = LearnedCurves(curves=fit_curves(scores), n_reference=80, population=population)
     # So wide an interval decides nothing.
-    stretch = IntervalFactor(
-        answers=(1,),
-        factor=(30.0,),
-        usual=(1.0,),
-        power=0.0,
-        reference=ReferenceThetas(centre=0.0, spread=9.0),
-    )
-    correction = IntervalCorrection(theta=stretch, n_examinees=40)
+    correction = IntervalCorrection(theta=level_factor(30.0, spread=9.0), n_examinees=40)
     knowledge = {
         "interval_correction": correction.to_dict(),
         "curves": curves_to_dict(learned, [item.key for item in items]),

@@ -13,13 +13,12 @@ from app.engine.prediction.ability import Ability, Gap
 from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
-    ReferenceThetas,
 )
 from app.engine.state import Z_95, Estimate
+from tests.engine.corrections import level_factor
 from tests.values import not_none
 
-REFERENCE = ReferenceThetas(centre=0.0, spread=1.0)
-STRETCH = IntervalFactor(answers=(5,), factor=(1.2,), usual=(1.0,), power=0.0, reference=REFERENCE)
+STRETCH = level_factor(1.2)
 
 thetas = st.floats(-6, 6)
 ses = st.floats(0.05, 1.0)

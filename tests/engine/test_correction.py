@@ -18,6 +18,7 @@ from app.engine.prediction.learned_curves import Place, PopulationPosition
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation, Stop
 from app.errors import InvalidInputError
+from tests.engine.corrections import level_factor
 from tests.engine.random_banks import clean_bank
 
 BANK = clean_bank(7, 40)
@@ -84,13 +85,7 @@ def test_an_invalid_correction_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_the_farther_of_theta_and_the_curves_position_sets_the_growth() -> None:
-    stretch = IntervalFactor(
-        answers=(5,),
-        factor=(1.5,),
-        usual=(1.0,),
-        power=0.0,
-        reference=ReferenceThetas(centre=0.0, spread=1.0),
-    )
+    stretch = level_factor(1.5)
 
     def factor(theta: float, standing: PopulationPosition, position: float) -> float:
         return stretch.at(5, 1.0, theta, Place(standing, False, position))

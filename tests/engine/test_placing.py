@@ -14,8 +14,6 @@ from app.engine.estimation.estimators import GridEstimator
 from app.engine.information_index import index_of
 from app.engine.prediction.correction import (
     IntervalCorrection,
-    IntervalFactor,
-    ReferenceThetas,
 )
 from app.engine.prediction.learned_curves import (
     Extrapolation,
@@ -35,6 +33,7 @@ from app.engine.selection.selectors import Randomesque
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation
 from tests.contracts.estimators import responses
+from tests.engine.corrections import level_factor
 from tests.engine.random_banks import clean_bank
 from tests.values import not_none
 
@@ -92,14 +91,7 @@ def test_answers_about_something_else_leave_it_open(general: float, other: float
 
 def test_an_unplaced_examinee_has_a_wider_interval_and_a_longer_test() -> None:
     bank = clean_bank(2, N_ITEMS)
-    stretch = IntervalFactor(
-        answers=(5,),
-        factor=(1.0,),
-        usual=(1.0,),
-        power=0.0,
-        reference=ReferenceThetas(centre=0.0, spread=1.0),
-    )
-    learned = IntervalCorrection(theta=stretch, n_examinees=40)
+    learned = IntervalCorrection(theta=level_factor(1.0), n_examinees=40)
     design = Design.from_dict(
         {"stopping": {"se": None, "min_items": 5, "cut_score": {"theta": -0.32}}}
     )

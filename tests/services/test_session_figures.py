@@ -18,7 +18,6 @@ from app.engine.models.multidimensional import Loadings, MultidimensionalModel, 
 from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
-    ReferenceThetas,
 )
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Response, Usage
@@ -43,6 +42,7 @@ from app.services.sessions.figures import (
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.result import Result, score_in
 from app.services.sessions.run import SessionRun
+from tests.engine.corrections import level_factor
 from tests.services.banks import alike, make_bank, question
 from tests.services.sessions import length, run_of, spec
 from tests.values import not_none
@@ -503,9 +503,7 @@ async def test_at_most_fifty_tasks_are_told_and_the_whole_bank_beside_them(
         assert [task["tag"] for task in profile["tasks"]] == told
 
 
-REFERENCE = ReferenceThetas(centre=0.0, spread=1.0)
-STRETCH = IntervalFactor(answers=(1,), factor=(3.0,), usual=(1.0,), power=0.0, reference=REFERENCE)
-LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
+LEARNED = IntervalCorrection(theta=level_factor(3.0), n_examinees=40)
 
 
 def result(extrapolation: Any) -> Result:

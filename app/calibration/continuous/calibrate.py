@@ -247,7 +247,8 @@ def _spread(own: FloatArray, errors: FloatArray, before: FloatArray) -> FloatArr
     spread = moments.sum(axis=0) / pairs.sum(axis=0)
     sd = np.sqrt(np.maximum(np.diag(spread), _LEAST_SD**2))
     correlation = np.clip(spread[0, 1] / (sd[0] * sd[1]), -_MOST_CORRELATION, _MOST_CORRELATION)
-    return np.outer(sd, sd) * [[1.0, correlation], [correlation, 1.0]]
+    covariance: FloatArray = np.outer(sd, sd) * [[1.0, correlation], [correlation, 1.0]]
+    return covariance
 
 
 def _own_dispersions(

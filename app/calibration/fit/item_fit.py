@@ -206,7 +206,8 @@ def _expected_shares(calibration: Calibration, columns: IntArray) -> FloatArray:
     right = np.zeros((n_items, n_items + 1))
     right[:, 1:] = np.einsum("jk,jks->js", p, others[:, :, :-1])
     wrong = np.einsum("jk,jks->js", q, others)
-    return right / np.maximum(right + wrong, np.finfo(np.float64).tiny)
+    shares: FloatArray = right / np.maximum(right + wrong, np.finfo(np.float64).tiny)
+    return shares
 
 
 def _chi_square(

@@ -126,7 +126,8 @@ class _Search:
 
     @property
     def b(self) -> FloatArray:
-        return -self.items.intercept / self.items.a
+        difficulties: FloatArray = -self.items.intercept / self.items.a
+        return difficulties
 
     def run(self) -> Drift:
         anchoring = np.ones(self.matrix.n_items, np.bool_)

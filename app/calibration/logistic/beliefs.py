@@ -153,7 +153,8 @@ class ItemBeliefs:
         return _bank(curves, self.keys)
 
     def _logit_c(self) -> FloatArray:
-        return logit(np.maximum(self.c, _NO_GUESSING))
+        guessing: FloatArray = logit(np.maximum(self.c, _NO_GUESSING))
+        return guessing
 
 
 class Learned(NamedTuple):

@@ -116,7 +116,8 @@ class Calibration(Estimation):
     @property
     def b(self) -> FloatArray:
         """Difficulties, logits."""
-        return -self.items.intercept / self.items.a
+        difficulties: FloatArray = -self.items.intercept / self.items.a
+        return difficulties
 
     @property
     def known_errors(self) -> ParameterErrors:

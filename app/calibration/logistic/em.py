@@ -202,7 +202,8 @@ class Anderson:
         gram = turns @ turns.T
         gram += _RIDGE * np.trace(gram) * np.eye(len(gram)) + np.finfo(float).tiny
         mix = np.linalg.lstsq(gram, turns @ (steps[-1] * weights), rcond=None)[0]
-        return mapped - mix @ images
+        mixed: FloatArray = mapped - mix @ images
+        return mixed
 
     def forget_oldest(self) -> None:
         """Drop older steps after a refused one: EM may not be linear that far back."""

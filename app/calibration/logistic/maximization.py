@@ -335,7 +335,8 @@ def candidates(problem: Problem) -> FloatArray:
 def search(problem: Problem, counts: Expectation, nodes: FloatArray) -> FloatArray:
     """Best curve of each item on the grid, shape (n_items, 4)."""
     grid = candidates(problem)
-    return grid[candidate_values(problem, grid, counts, nodes).argmax(axis=1)]
+    best: FloatArray = grid[candidate_values(problem, grid, counts, nodes).argmax(axis=1)]
+    return best
 
 
 def leave_poor_optima(

@@ -59,7 +59,8 @@ class Normal:
     def standardise(self, values: FloatArray) -> FloatArray:
         """(values - mean) / sd."""
         mean = self.settled(values).mean
-        return (values - (0.0 if mean is None else mean)) / self.sd  # None: none
+        standard: FloatArray = (values - (0.0 if mean is None else mean)) / self.sd  # None: none
+        return standard
 
     @property
     def by_item(self) -> bool:

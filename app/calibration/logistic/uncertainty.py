@@ -96,7 +96,8 @@ class ParameterErrors:
     def c(self) -> FloatArray:
         """Standard errors of the lower asymptotes."""
         c = expit(self.curves.x[:, GUESSING])
-        return self._coordinate(GUESSING) * c * (1 - c)
+        se: FloatArray = self._coordinate(GUESSING) * c * (1 - c)
+        return se
 
     @property
     def d(self) -> FloatArray:
@@ -191,7 +192,8 @@ def _estimated(problem: Problem, curves: Curves) -> BoolArray:
     free[:, problem.family.free] = True
     free[:, SLOPE] = True
     free[np.array(problem.fixed, dtype=np.intp)] = False
-    return free & (curves.x > low) & (curves.x < high)
+    inside: BoolArray = free & (curves.x > low) & (curves.x < high)
+    return inside
 
 
 def _information(
@@ -259,7 +261,8 @@ def _invert_full(
     covariance = spread @ _inverse(reduced[None])[0] @ spread.T
     blocks = covariance.reshape(n_items, n_coordinates, n_items, n_coordinates)
     items = np.arange(n_items)
-    return blocks[items, :, items, :]
+    own_blocks: FloatArray = blocks[items, :, items, :]
+    return own_blocks
 
 
 def _design(problem: Problem, estimated: BoolArray) -> FloatArray:
@@ -286,13 +289,15 @@ def _inverse(information: FloatArray) -> FloatArray:
     outer = scale[:, :, None] * scale[:, None, :]
     values, vectors = np.linalg.eigh(information / outer)
     values = np.maximum(values, _LEAST_EIGENVALUE)
-    return (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1) / outer
+    inverse: FloatArray = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1) / outer
+    return inverse
 
 
 def _scale(information: FloatArray) -> FloatArray:
     """Roots of the diagonals, shape (n_matrices, n_coordinates)."""
     diagonal = np.einsum("jaa->ja", information)
-    return np.sqrt(np.maximum(diagonal, _LEAST_INFORMATION))
+    roots: FloatArray = np.sqrt(np.maximum(diagonal, _LEAST_INFORMATION))
+    return roots
 
 
 def _scale_error(curves: Curves, n_examinees: int, estimated: BoolArray) -> FloatArray:

@@ -189,7 +189,8 @@ def _degenerate(scores: FloatArray) -> BoolArray:
     seen = ~np.isnan(scores)
     low = np.where(seen, scores, np.inf).min(axis=0, initial=np.inf)
     high = np.where(seen, scores, -np.inf).max(axis=0, initial=-np.inf)
-    return ~(low < high)
+    same: BoolArray = ~(low < high)
+    return same
 
 
 def _all_items(fitted: Loadings, scores: FloatArray, useful: IntArray) -> Loadings:
@@ -287,7 +288,8 @@ def _largest(standard: FloatArray) -> FloatArray:
     n, p = standard.shape
     small = standard @ standard.T / n if n < p else standard.T @ standard / n
     count = min(MAX_DIMENSIONS, n - 1, p)
-    return np.linalg.eigvalsh(small)[::-1][:count]
+    largest: FloatArray = np.linalg.eigvalsh(small)[::-1][:count]
+    return largest
 
 
 def marginal_log_likelihood(

@@ -76,12 +76,14 @@ def general_ability(scores: FloatArray) -> FloatArray:
     count = answered.sum(axis=1)
     mean = (known.sum(axis=1) + 0.5) / (count + 1.0)
     easier = answered @ ease / np.maximum(count, 1) - ease.mean()
-    return np.log(mean / (1.0 - mean)) - easier
+    theta: FloatArray = np.log(mean / (1.0 - mean)) - easier
+    return theta
 
 
 def strongest_first(scores: FloatArray) -> IntArray:
     """Row numbers of the examinees by general ability, the strongest first."""
-    return np.argsort(-general_ability(scores), kind="stable")
+    order: IntArray = np.argsort(-general_ability(scores), kind="stable")
+    return order
 
 
 def reference_population(scores: FloatArray) -> ReferencePopulation:

@@ -101,7 +101,8 @@ def _principal(centred: FloatArray, count: int) -> FloatArray:
         return np.asarray(np.linalg.eigh(centred @ centred.T)[1][:, ::-1][:, :count].T)
     _, vectors = np.linalg.eigh(centred.T @ centred)
     along = (centred @ vectors[:, ::-1][:, :count]).T
-    return along / np.maximum(np.linalg.norm(along, axis=1), 1e-12)[:, None]
+    components: FloatArray = along / np.maximum(np.linalg.norm(along, axis=1), 1e-12)[:, None]
+    return components
 
 
 def split_slopes(slopes: FloatArray, intercept: FloatArray, *, nested: bool) -> Loadings:

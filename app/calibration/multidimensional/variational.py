@@ -72,7 +72,8 @@ def _bound(
     outer = (slopes[:, :, None] * slopes[:, None, :]).reshape(len(slopes), d * d)
     square = second.reshape(n, d * d) @ outer.T + 2.0 * (x @ slopes.T) * intercept + intercept**2
     xi = np.sqrt(np.maximum(square, 1e-8))
-    return np.tanh(xi / 2.0) / (4.0 * xi)
+    eta: FloatArray = np.tanh(xi / 2.0) / (4.0 * xi)
+    return eta
 
 
 def _item_step(
@@ -137,4 +138,5 @@ def _varimax(slopes: FloatArray) -> FloatArray:
         if np.abs(new - turn).max() < 1e-8:
             break
         turn = new
-    return turn
+    rotation: FloatArray = turn
+    return rotation

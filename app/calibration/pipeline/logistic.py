@@ -270,7 +270,8 @@ def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
 def _rmsea(items: ItemFit) -> FloatArray:
     """RMSEA of S-X2: misfit per degree of freedom, independent of the number of examinees."""
     excess = np.maximum(items.statistic - items.df, 0.0)  # NaN stays NaN
-    return np.sqrt(excess / (np.maximum(items.df, 1) * (items.n_examinees - 1)))
+    rmsea: FloatArray = np.sqrt(excess / (np.maximum(items.df, 1) * (items.n_examinees - 1)))
+    return rmsea
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,7 +45,8 @@ class ContinuousModel:
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Mean score."""
         a, intercept, c, d, _ = parameters
-        return c + (d - c) * sigmoids(a * theta + intercept)[0]
+        mean: FloatArray = c + (d - c) * sigmoids(a * theta + intercept)[0]
+        return mean
 
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
@@ -59,7 +60,8 @@ class ContinuousModel:
         """(dm/dtheta)^2 / v = a^2 mu (1 - mu) / k, whatever the bounds."""
         a, intercept, _, _, k = parameters
         s, t = sigmoids(a * theta + intercept)
-        return (a * a / k) * (s * t)
+        information: FloatArray = (a * a / k) * (s * t)
+        return information
 
     def peak(self, parameters: ItemParameters) -> Peak:
         """The maximum is a^2 / (4 k), in the middle of the curve."""
@@ -76,7 +78,8 @@ class ContinuousModel:
         expected, variance = self.score_moments(parameters, nodes[:, None])
         spread = weights @ (expected - weights @ expected) ** 2
         # Both vanish for an item whose curve is flat at its end; it is not informative.
-        return 0.5 * np.log1p(spread / np.maximum(weights @ variance, 1e-300))
+        gain: FloatArray = 0.5 * np.log1p(spread / np.maximum(weights @ variance, 1e-300))
+        return gain
 
     def draw_scores(
         self, parameters: ItemParameters, theta: float, rng: np.random.Generator
@@ -94,7 +97,8 @@ class ContinuousModel:
             np.maximum(s * precision, _LEAST_SHAPE), np.maximum(t * precision, _LEAST_SHAPE)
         )
         at_end = (rng.random(s.shape) < s).astype(np.float64)
-        return c + (d - c) * np.where(precision > 0, share, at_end)
+        scores: FloatArray = c + (d - c) * np.where(precision > 0, share, at_end)
+        return scores
 
     def log_likelihood(
         self,
@@ -105,7 +109,8 @@ class ContinuousModel:
         """`(y log mu + (1 - y) log(1 - mu)) / k`, finite at any theta."""
         a, intercept, c, d, k = parameters
         z = a * theta + intercept
-        return (_share(scores, c, d) * z - _softplus(z)) / k
+        log_likelihood: FloatArray = (_share(scores, c, d) * z - _softplus(z)) / k
+        return log_likelihood
 
     def item_log_likelihood(
         self, parameters: ItemParameters, item: int, theta: FloatArray, score: float
@@ -114,7 +119,8 @@ class ContinuousModel:
         a, intercept, c, d, k = (column.item(item) for column in parameters)
         z = a * theta + intercept
         y = min(max((score - c) / (d - c), 0.0), 1.0)
-        return (y * z - _softplus(z)) / k
+        log_likelihood: FloatArray = (y * z - _softplus(z)) / k
+        return log_likelihood
 
     def row_log_likelihood(
         self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
@@ -125,7 +131,8 @@ class ContinuousModel:
         missing = np.isnan(scores)
         share = np.where(missing, 0.0, _share(scores, c, d)) / k
         answered = np.where(missing, 0.0, 1.0) / k
-        return share @ z - answered @ _softplus(z)
+        log_likelihood: FloatArray = share @ z - answered @ _softplus(z)
+        return log_likelihood
 
     def likelihood_slope(
         self,
@@ -151,12 +158,14 @@ class ContinuousModel:
 
 def _share(scores: FloatArray | float, c: FloatArray | float, d: FloatArray | float) -> FloatArray:
     """Position of scores between the bounds, clipped to [0, 1]."""
-    return np.clip((scores - c) / (d - c), 0.0, 1.0)
+    share: FloatArray = np.clip((scores - c) / (d - c), 0.0, 1.0)
+    return share
 
 
 def _softplus(z: FloatArray) -> FloatArray:
     """log(1 + exp(z))."""
-    return np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))
+    softplus: FloatArray = np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))
+    return softplus
 
 
 CONTINUOUS = ContinuousModel()

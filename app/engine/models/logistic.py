@@ -46,7 +46,8 @@ class LogisticModel:
         a, intercept, c, d, _ = parameters
         # Held above exp(-Z_MAX): no overflow, and ratios of two of them stay defined.
         sigmoid = 1 / (1 + np.exp(np.minimum(-(a * theta + intercept), Z_MAX)))
-        return c + (d - c) * sigmoid
+        probability: FloatArray = c + (d - c) * sigmoid
+        return probability
 
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
@@ -63,7 +64,8 @@ class LogisticModel:
         Source: Hambleton, Swaminathan & Rogers (1991), eq. 6.2.
         """
         s, t, w, v = self._parts(parameters, theta)
-        return (parameters.a * parameters.a) * (s * t) * (w * v)
+        information: FloatArray = (parameters.a * parameters.a) * (s * t) * (w * v)
+        return information
 
     def peak(self, parameters: ItemParameters) -> Peak:
         """By bisection, as log I rises up to one mode and falls from there.
@@ -98,7 +100,8 @@ class LogisticModel:
         Source: Weissman (2007), Educational and Psychological Measurement 67, eq. 8.
         """
         expected = self.expected_score(parameters, nodes[:, None])
-        return _entropy(weights @ expected) - weights @ _entropy(expected)
+        gain: FloatArray = _entropy(weights @ expected) - weights @ _entropy(expected)
+        return gain
 
     def draw_scores(
         self, parameters: ItemParameters, theta: float, rng: np.random.Generator
@@ -120,7 +123,8 @@ class LogisticModel:
         if np.all(right | np.equal(scores, 0)):
             return _log_mixture(np.where(right, c, 1 - d), d - c, np.where(right, -z, z))
         of_right, of_wrong = _log_mixture(c, d - c, -z), _log_mixture(1 - d, d - c, z)
-        return scores * of_right + np.subtract(1, scores) * of_wrong
+        log_likelihood: FloatArray = scores * of_right + np.subtract(1, scores) * of_wrong
+        return log_likelihood
 
     def item_log_likelihood(
         self, parameters: ItemParameters, item: int, theta: FloatArray, score: float
@@ -144,7 +148,8 @@ class LogisticModel:
         missing = np.isnan(scores)
         right = np.where(missing, 0.0, scores)
         wrong = np.where(missing, 0.0, 1 - scores)
-        return right @ log_right + wrong @ log_wrong
+        log_likelihood: FloatArray = right @ log_right + wrong @ log_wrong
+        return log_likelihood
 
     def likelihood_slope(
         self,
@@ -181,7 +186,8 @@ class LogisticModel:
 def _entropy(p: FloatArray) -> FloatArray:
     from scipy.special import entr
 
-    return entr(p) + entr(1.0 - p)
+    entropy: FloatArray = entr(p) + entr(1.0 - p)
+    return entropy
 
 
 def _log_mixture(floor: FloatArray, rise: FloatArray, minus_z: FloatArray) -> FloatArray:

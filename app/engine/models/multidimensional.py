@@ -103,7 +103,8 @@ class Loadings:
         """Probability of a right answer: shape (n_items,), or (n_examinees, n_items)."""
         from scipy.special import expit
 
-        return expit(abilities @ self.slopes.T + self.intercept)
+        probability: FloatArray = expit(abilities @ self.slopes.T + self.intercept)
+        return probability
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +131,8 @@ class Population:
         """
         free = rng.multivariate_normal(self.mean, self.covariance)
         shared = self.covariance @ direction
-        return free + shared * (theta - direction @ free) / (direction @ shared)
+        moved: FloatArray = free + shared * (theta - direction @ free) / (direction @ shared)
+        return moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +159,8 @@ class MultidimensionalModel:
         the mean score of the bank rises fastest at the population's mean.
         """
         if self.items.nested:
-            return np.eye(self.items.n_abilities)[0]
+            first: FloatArray = np.eye(self.items.n_abilities)[0]
+            return first
         expected = self.items.expected_score(self.population.mean)
         rise = (expected * (1.0 - expected)) @ self.items.slopes
         length = float(np.linalg.norm(rise))
@@ -195,7 +198,8 @@ class Profile:
     @property
     def se(self) -> FloatArray:
         """Standard error of each ability, shape (D,)."""
-        return np.sqrt(np.diag(self.covariance))
+        errors: FloatArray = np.sqrt(np.diag(self.covariance))
+        return errors
 
 
 def with_answer(covariance: FloatArray, slope: FloatArray, weight: float) -> FloatArray:
@@ -212,9 +216,10 @@ def with_answer(covariance: FloatArray, slope: FloatArray, weight: float) -> Flo
     Source: Sherman & Morrison (1950), Annals of Mathematical Statistics 21.
     """
     direction = covariance @ slope
-    return covariance - np.outer(direction, direction) * (
+    shrunk: FloatArray = covariance - np.outer(direction, direction) * (
         weight / (1.0 + weight * float(slope @ direction))
     )
+    return shrunk
 
 
 def estimate_profile(
@@ -284,4 +289,5 @@ def _trust_region_step(hessian: FloatArray, gradient: FloatArray, radius: float)
         for _ in range(60):
             damping = 0.5 * (low + high)
             low, high = (damping, high) if length(damping) > radius else (low, damping)
-    return -vectors @ (along / (eigenvalues + damping))
+    step: FloatArray = -vectors @ (along / (eigenvalues + damping))
+    return step

@@ -85,7 +85,8 @@ class AbilityDesign:
         right, wrong = sigmoids(belief.profile.mean @ across + items.intercept)
         weight = right * wrong  # P Q, computed without cancellation
         if self.optimality is Optimality.TRACE:
-            return weight * (across * across).sum(axis=0)
+            information: FloatArray = weight * (across * across).sum(axis=0)
+            return information
         covariance = belief.profile.covariance
         for item in state.pending:
             covariance = with_answer(covariance, slopes[item], float(weight[item]))
@@ -103,7 +104,8 @@ class AbilityDesign:
             along = np.einsum("dj,dj->j", turned, across)
         else:
             along = ((covariance @ (across @ (self.weights * weight))) @ across) ** 2
-        return weight * along / (1.0 + informed)
+        gain: FloatArray = weight * along / (1.0 + informed)
+        return gain
 
 
 def _squares(matrix: FloatArray, across: FloatArray) -> FloatArray:

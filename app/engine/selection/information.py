@@ -63,7 +63,8 @@ class PosteriorWeighted:
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Posterior mean of the information."""
         nodes, weights = coarse_posterior(state.belief)
-        return weights @ pool.index.bank.information(nodes)
+        average: FloatArray = weights @ pool.index.bank.information(nodes)
+        return average
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,8 @@ class Sampled:
         _, first = min((draw.step, item) for item, draw in draws_of(state))
         share = max(_SHARE, _LEAST_ITEMS / self.circle.size)
         distance = self.circle - self.circle[first]
-        return (distance >= 0.0) & (distance < share) | (distance < share - 1.0)
+        inside: BoolArray = (distance >= 0.0) & (distance < share) | (distance < share - 1.0)
+        return inside
 
     def _next(self, state: CatState, rng: np.random.Generator) -> FloatArray:
         """The next terms of the sequence: candidate positions of the next sampled item."""
@@ -153,7 +154,8 @@ class Sampled:
             since = 1 + sum(earlier[1] > step for earlier in sampled)
             start = self.position[item] + (start - 0.5) * (width - self.width.min())
             start += since * _GOLDEN
-        return np.mod(start + _GOLDEN * np.arange(_AHEAD), 1.0)
+        places: FloatArray = np.mod(start + _GOLDEN * np.arange(_AHEAD), 1.0)
+        return places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,7 +199,8 @@ def _stretch(seen: Iterable[Glimpse]) -> IntervalFactor:
 
     def follows(power: float) -> FloatArray:
         """What the interval's width adds to the logarithm of the factor, as in `IntervalFactor`."""
-        return np.where(beyond < 0.0, power, max(power, 0.0)) * beyond
+        added: FloatArray = np.where(beyond < 0.0, power, max(power, 0.0)) * beyond
+        return added
 
     def factors(power: float) -> FloatArray:
         rest = log_needed - follows(power)
