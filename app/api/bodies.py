@@ -112,11 +112,9 @@ class Body:
         self._held = 0
 
     def _too_large(self) -> HTTPException:
-        # The rest of the body stays unread, so the connection cannot serve another request.
+        # No close of the connection: the server skips what still comes, and the client reads on.
         return HTTPException(
-            413,
-            f"The request body is larger than {self._limit} bytes, the limit here.",
-            headers={"Connection": "close"},
+            413, f"The request body is larger than {self._limit} bytes, the limit here."
         )
 
 

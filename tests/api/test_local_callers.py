@@ -295,6 +295,19 @@ async def test_the_shipped_proxy_refuses_large_requests(place: Place, tmp_path: 
             assert (await client.get("/healthz")).status_code == 200
 
 
+async def test_a_body_beyond_its_limit_is_answered_while_it_still_comes(place: Place) -> None:
+    """A connection closed over unread bytes is reset, and the client loses the answer."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(512):
+            yield b" " * 2**16
+
+    headers = {"Authorization": f"Bearer {place.key}", "Content-Type": "application/json"}
+    for content in (b" " * 2**25, chunks()):
+        large = await place.client.post(f"{place.url}/v1/banks", content=content, headers=headers)
+        assert (large.status_code, large.json()["code"]) == (413, "body_too_large")
+
+
 async def test_a_head_without_an_end_is_refused(place: Place) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
     writer.write(b"GET / HTTP/1.1\r\nX-Long: " + b"a" * 2**17)
