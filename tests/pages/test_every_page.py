@@ -94,7 +94,7 @@ PAGES: Final = {
     "GET /banks/{bank}": _TEXTS,
     "GET /banks/{bank}/versions/{version}": _READ,
     "GET /banks/{bank}/versions/{version}/items": _READ,
-    "GET /banks/{bank}/versions/{version}/items/{item}": _TEXTS,
+    "GET /banks/{bank}/versions/{version}/items/{item:path}": _TEXTS,
     "GET /banks/{bank}/leaderboard": _READ,
     "GET /rankings": _READ,
     "GET /rankings/new": Row(("read", "run")),
@@ -146,7 +146,7 @@ class Ask:
 def asks(pages: Collection[str] = tuple(PAGES)) -> Iterator[Ask]:
     """Yield the requests of these pages: pages are read before forms are sent."""
     for page in sorted(pages, key=lambda one: one.startswith("POST")):
-        method, path = page.split()
+        method, path = page.replace(":path}", "}").split()
         row = PAGES[page]
         forms: tuple[dict[str, str] | None, ...] = row.forms if method == "POST" else (None,)
         for form in forms:

@@ -56,6 +56,15 @@ async def test_a_version_says_which_parameters_it_left_out(
     assert told in shown
 
 
+async def test_the_page_of_an_item_is_found_by_any_key(
+    app: FastAPI, browser_with: NewBrowser
+) -> None:
+    await make_bank(app.state.services, "few", spread("arc/1"), [question("arc/1")])
+    for key in ("arc/1", "arc%2F1"):
+        page = await (await browser_with("read")).get(f"/banks/few/versions/1/items/{key}")
+        assert page.status_code == 200, key
+
+
 def row(position: int, b: float | None, **given: object) -> ItemRow:
     item = {
         "item_id": f"itm_{position}",

@@ -38,7 +38,7 @@ _RECORDED = 100
 #: Reports by project and version, kept for some seconds, since many people open a shared link.
 _reports: Final[TTLCache[tuple[str, str], Markup]] = TTLCache(32, 30.0)
 PageNumber = Annotated[int, Query(ge=1, le=100_000, alias="page")]
-ItemId = Annotated[str, Path(min_length=1, max_length=64)]
+ItemRef = Annotated[str, Path(min_length=1, max_length=512)]
 Word = Annotated[str | None, Query(max_length=512)]
 ItemStatus = Literal["", "active", "quarantined", "pretest"]
 
@@ -126,9 +126,9 @@ async def item_list(
     )
 
 
-@router.get("/banks/{bank}/versions/{version}/items/{item}")
+@router.get("/banks/{bank}/versions/{version}/items/{item:path}")
 async def item_page(
-    bank: BankRef, version: VersionRef, item: ItemId, call: Read, number: PageNumber = 1
+    bank: BankRef, version: VersionRef, item: ItemRef, call: Read, number: PageNumber = 1
 ) -> Response:
     """One item: its text, its curve with the scores in sessions, and all answers to it."""
     opened = call.services
