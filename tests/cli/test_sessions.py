@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from starlette import types
 
-from app.cli.commands import compare
+from app.cli.commands import compare, sessions
 from app.cli.servers.connection import INTERRUPTED
 from app.cli.servers.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
@@ -131,6 +131,17 @@ def test_more_questions_are_for_models_that_have_any_left(
 )
 def test_invalid_parameters_are_refused(arguments: tuple[str, ...], words: str) -> None:
     assert words in refused("sessions", "rescore", "ses_1", *arguments)
+
+
+def test_an_unparseable_answer_is_marked_beside_its_score() -> None:
+    answer = {"step": 3, "item_id": "itm_1", "pretest": False, "expected": 0.7}
+    missing, wrong, told_wrong = (
+        next(sessions._lines(answer | {"outcome": outcome, "score": score}))
+        for outcome, score in (("unparsed", None), ("unparsed", 0.0), ("scored", 0.0))
+    )
+    assert missing == "   3. itm_1  unparsed, expected 70 %"
+    assert wrong == "   3. itm_1  unparsed, counted as wrong, expected 70 %"
+    assert told_wrong == "   3. itm_1  wrong, expected 70 %"
 
 
 async def test_a_server_gives_the_same_page(settings: Settings, tmp_path: Path) -> None:

@@ -178,6 +178,8 @@ def _holds(one: JsonObject, search: str | None) -> bool:
 def _lines(one: JsonObject) -> Iterator[str]:
     marks = {None: one["outcome"] or "pending", 0.0: "wrong", 1.0: "right"}
     mark = marks.get(one["score"], f"score {one['score']}")
+    if one["score"] is not None and one["outcome"] in _UNPARSED:
+        mark = f"{one['outcome']}, counted as {mark}"
     expected = "" if one["expected"] is None else f", expected {percent(one['expected'])}"
     tried = ", trial question" if one["pretest"] else ""
     yield f"{one['step']:>4}. {one['item_id']}  {mark}{expected}{tried}"
