@@ -133,7 +133,7 @@ def sources_of(
             if chosen is None:
                 raise FileFormatError(
                     f"{file.name}: holds no answers in a format that is known "
-                    f"({', '.join(ResponseFormat)})."
+                    f"({', '.join(ResponseFormat)}){_first_fault(file)}."
                 )
             taken.append((chosen, Source(file, folder)))
         elif detected is not None and file_format in {None, detected}:
@@ -187,6 +187,12 @@ def _first_row(file: SourceFile) -> dict[str, JsonValue] | None:
         return next((row for _, row in rows if isinstance(row, dict)), None)
     except FileFormatError:
         return None
+
+
+def _first_fault(file: SourceFile) -> str:
+    """What is wrong with the first row of a file that has no known format."""
+    row, value = next(json_lines(file), (0, None))
+    return f"; row {row}: {value.detail}" if isinstance(value, LeftOut) else ""
 
 
 def read_answers(

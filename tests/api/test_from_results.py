@@ -255,7 +255,7 @@ NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
     ({NAME: _row()}, {"tasks": ["other*"]}, "got none (no rows of the task other*)"),
     ({NAME: _row(target="")}, {}, "it has no right answer"),
-    ({NAME: "{broken"}, {}, "none: a bank needs its questions"),
+    ({NAME: "{broken"}, {}, "; row 1: expected a JSON object: "),
     ({NAME: _row()}, {"default_scorer": {"name": "nonsense"}}, "nonsense"),
 ]
 

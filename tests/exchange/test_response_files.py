@@ -842,6 +842,12 @@ def test_files_of_another_kind_are_not_taken_for_answers(content: bytes) -> None
         read(replace(file, asked_for=False))
 
 
+def test_a_first_row_that_cannot_be_read_is_told() -> None:
+    file = SourceFile.of_bytes("samples_arc.jsonl", b'{"doc_id": 0, "target"')
+    with pytest.raises(FileFormatError, match=r"known \(.*\); row 1: expected a JSON object: "):
+        read(file)
+
+
 def test_a_format_can_be_forced_and_picks_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("model,q1\nm,1\n")
     (tmp_path / "b.jsonl").write_text('{"subject_id": "m", "responses": {"q": 1}}\n')
