@@ -11,7 +11,7 @@ import numpy as np
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import shortened
-from app.exchange.response_files import ResponseFormat, read_answers, sources_of
+from app.exchange.response_files import ResponseFormat, detect, read_answers, sources_of
 from app.exchange.results.build import items_of
 from app.exchange.results.found import Found
 from app.exchange.results.questions import Methods, Questions
@@ -304,8 +304,8 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
 
 def _require_questions(answers: AnswerImport) -> None:
     """Require that one of the files contains questions, before others are read as tables."""
-    sources, _ = sources_of(answers.files, answers.file_format)
-    if not any(file_format in _TOLD for file_format, _ in sources):
+    if not any((answers.file_format or detect(file)) in _TOLD for file in answers.files):
+        sources_of(answers.files, answers.file_format)  # a file of no known format is told first
         names = ", ".join(file.name for file in answers.files[:_NAMED] if file.asked_for)
         raise FileFormatError(
             f"{names or 'The files'}: expected results that say what was asked (samples of "
