@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.calibration.multidimensional.score_curves import fit_curves, learn_curves
-from app.calibration.multidimensional.score_model import LeftOut, learn_scores
+from app.calibration.multidimensional.score_model import LeftOut, best_shrinkage, learn_scores
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.score_model import short_form
 from app.engine.simulation.simulate import draw_scores
@@ -63,13 +63,28 @@ def test_intervals_from_records_with_many_gaps_hold_and_are_narrow() -> None:
         assert np.diff(ends, axis=1).mean() < 8 * np.abs(truth - ends.mean(axis=1)).mean()
 
 
-@pytest.mark.parametrize("variance", [0.0, 0.5])
-def test_normal_errors_give_normal_half_widths_without_those_due_to_gaps(variance: float) -> None:
-    standard = np.random.default_rng(0).normal(size=(5, 4000))
-    gaps = np.sqrt(variance) * np.random.default_rng(1).normal(size=standard.shape)
-    noisy = 1.3 * (standard + gaps)
-    half = LeftOut(noisy, noisy, np.full_like(standard, 1.3**2 * variance)).half_widths()
-    np.testing.assert_allclose(half, 1.3 * 1.96, rtol=0.05)
+def test_normal_errors_give_normal_half_widths() -> None:
+    errors = 1.3 * np.random.default_rng(0).normal(size=(5, 4000))
+    np.testing.assert_allclose(LeftOut(errors, errors).half_widths(), 1.3 * 1.96, rtol=0.05)
+
+
+def test_the_shrinkage_is_that_of_its_formula() -> None:
+    """Schafer & Strimmer (2005), equation 8: pair of items by pair of items."""
+    scores = records()[:25, :12]
+    about, n = scores - (scores.sum(axis=0) + 0.5) / 26.0, 25
+    variances = squares = 0.0
+    for i in range(12):
+        for j in set(range(12)) - {i}:
+            products = about[:, i] * about[:, j]
+            variances += n / (n - 1) ** 3 * float(((products - products.mean()) ** 2).sum())
+            squares += (n / (n - 1) * float(products.mean())) ** 2
+    assert best_shrinkage(scores) == pytest.approx(variances / squares, rel=1e-12)
+
+
+def test_unrelated_items_are_shrunk_to_the_diagonal_and_many_records_hardly_at_all() -> None:
+    rng = np.random.default_rng(1)
+    assert best_shrinkage((rng.random((40, 60)) < 0.5).astype(np.float64)) > 0.8
+    assert best_shrinkage(two_tasks(2000, 1)) < 0.05
 
 
 def test_few_errors_give_wider_intervals_than_many() -> None:
@@ -79,7 +94,7 @@ def test_few_errors_give_wider_intervals_than_many() -> None:
 
 
 def one_of(standard: FloatArray) -> float:
-    return float(LeftOut(standard, standard, np.zeros_like(standard)).half_widths()[0])
+    return float(LeftOut(standard, standard).half_widths()[0])
 
 
 def two_tasks(n_examinees: int, seed: int) -> FloatArray:

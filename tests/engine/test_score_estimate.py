@@ -703,16 +703,21 @@ def test_curves_err_more_the_farther_they_extrapolate(curves: ScoreCurves) -> No
         assert held.extrapolation_factor == pytest.approx(factor)
 
 
-def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> None:
+@pytest.mark.parametrize(("right", "far"), [(3, False), (20, True)])
+def test_a_blend_weights_by_precision_and_adds_the_variance_between_models(
+    right: int, far: bool
+) -> None:
     rng = np.random.default_rng(8)
     shape = ScoreCurves(rng.lognormal(0.0, 0.2, (1, N_ITEMS)), rng.normal(size=N_ITEMS))
-    answers = [Response(ItemIndex(i), float(i % 3 != 0)) for i in range(20)]
+    answers = [Response(ItemIndex(i), float(i % right != 0)) for i in range(20)]
     both = [estimator(one) for one in (shape.of_the_like(), shape)]
     held = [one.by_curves(answers) for one in both]
+    growth = np.exp(0.2 * (min(max(abs(held[1].at.position), 1.0), 7.0) - 1.0))
+    assert (growth > 1.2) == far
     m1, m2 = (one.value for one in held)
     s1, s2 = (one.variance * (1.6 * one.extrapolation_factor) ** 2 for one in held)
     curves_mean, curves_variance = (m1 + m2) / 2, (s1 + s2) / 2 + ((m1 - m2) / 2) ** 2
-    own_mean, own_variance = 0.55, (0.08 / 1.959964) ** 2
+    own_mean, own_variance = 0.55, (growth * 0.08 / 1.959964) ** 2
     precision = np.array([1 / curves_variance, 1 / own_variance])
     share = precision / precision.sum()
     mean = share @ [curves_mean, own_mean]
@@ -724,7 +729,8 @@ def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> 
     told = BlendedScore((both[0], both[1]), _Says(0.55, 0.08)).predict(bank, answers, belief)
     assert told.value == pytest.approx(mean)
     half = 1.959964 * variance**0.5
-    assert (told.lo, told.hi) == pytest.approx((mean - half, mean + half), abs=1e-6)
+    ends = mean - half, min(mean + half, 1.0 - (20 - sum(r.score for r in answers)) / N_ITEMS)
+    assert (told.lo, told.hi) == pytest.approx(ends, abs=1e-6)
 
 
 def test_an_examinee_off_flat_curves_is_measured() -> None:

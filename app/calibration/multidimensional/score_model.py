@@ -1,15 +1,14 @@
 """Learns a score model from whole records, and the width of the 95 % intervals around its scores.
 
 With few examinees and many items, the covariance R of the records is shrunk towards its diagonal:
-S = (1 - s) R + s diag(R). Cross-validation chooses s, and the widths that make 95 % intervals hold.
-It leaves records out: the model of the others chooses a short form and predicts the score of each
-left-out record. Errors are measured in the model's standard deviations, by number of items. The
-95th percentile of few errors is uncertain, so its logarithm is shrunk towards that of normal errors
-with the same mean square, less so with more records. A gap in a record counts as the item's mean;
-the error variance that this adds is estimated and subtracted.
+S = (1 - s) R + s diag(R). The shrinkage s minimises the expected squared error of S. Intervals are
+as wide as cross-validation asks for: the model of the other records chooses a short form and
+predicts the score of each left-out record. A half-width is the root mean square of these errors, in
+standard deviations by the model, times the 97.5 % quantile of Student's t. A gap in a record counts
+as the item's mean.
 
-Sources: Ledoit & Wolf (2004), Journal of Multivariate Analysis 88, for the shrinkage; Vovk (2015),
-Annals of Mathematics and Artificial Intelligence 74, for cross-conformal intervals.
+Sources: Schafer & Strimmer (2005), Statistical Applications in Genetics and Molecular Biology 4,
+article 32, target D, for the shrinkage.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +29,8 @@ from app.engine.prediction.score_model import (
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import CalibrationError
 
-SHRINKAGES = (0.05, 0.1, 0.2, 0.35, 0.6, 0.9)
-_CHOOSING_FOLDS = 5
-_RANDOM_FORMS, _RANDOM_SHARE = 5, 0.2  # all random forms together weigh as much as the model's own
-_CHOOSING_ASKED = (8, 16, 32, 64)
-_MAX_EXAMINEES = 1000  # records in the cross-validation; more would hardly change a quantile
+_LEAST_SHRINKAGE, _MOST_SHRINKAGE = 0.02, 0.95
+_MAX_EXAMINEES = 1000  # records in the cross-validation; more would hardly change a width
 _MAX_ASKED = 128
 _PSEUDO_ANSWERS, _IGNORANCE = 5.0, 0.25  # weight of the prior variance, which is a fair coin's
 #: Least number of records for a 95 % quantile.
@@ -42,10 +38,7 @@ LEAST_EXAMINEES = 20
 #: A record must answer at least this share of a target's weight to have a score on it.
 LEAST_ANSWERED = 0.5
 _FOLDS = 10
-_SMOOTHED = 2  # quantiles are averaged over this many neighbouring numbers of items on each side
-_AS_NORMAL = 100.0  # with this many records their own percentile weighs as much as the normal one
 _NOTHING_LEFT = 1e-6  # share of a target's standard deviation that is rounding: all items are asked
-_LEAST_REAL = 0.5  # the correction for gaps keeps at least this share of the observed errors
 _UNKNOWN = 1e6  # half-width (standard deviations) without usable records: covers every score
 
 
@@ -74,20 +67,51 @@ def covariance_model(scores: FloatArray, shrinkage: float) -> ScoreModel:
         scores: Shape (n_examinees, n_items), NaN where there is no answer.
         shrinkage: s in (0, 1]; 1 leaves no covariance between items.
     """
-    answered = ~np.isnan(scores)
-    seen = answered.sum(axis=0)
-    # One extra answer of 0.5 keeps the mean off 0 and 1 where all answers are alike.
-    mean = (np.nansum(scores, axis=0) + 0.5) / (seen + 1.0)
-    about = np.where(answered, scores - mean, 0.0)
+    mean, about, seen = _centred(scores)
     raw = np.einsum("ij,ij->j", about, about) / np.maximum(seen - 1, 1)
     # Where nearly all of a few records are right, the next examinee is less certain to be right.
     variance = (seen * raw + _PSEUDO_ANSWERS * _IGNORANCE) / (seen + _PSEUDO_ANSWERS)
-    # Where answers are missing, fewer pairs enter the covariance: scale it up.
-    full = np.sqrt(len(scores) / np.maximum(seen, 1))
-    factors = about * full * np.sqrt((1.0 - shrinkage) / max(len(scores) - 1, 1))
+    factors = _balanced(about, seen) * np.sqrt((1.0 - shrinkage) / max(len(scores) - 1, 1))
     factors = reduced(factors, most_factors(factors.shape[1]))
     noise = np.maximum(variance, raw) - np.einsum("rj,rj->j", factors, factors)
     return ScoreModel(mean=mean, factors=factors, noise=np.maximum(noise, 0.02 * variance))
+
+
+def best_shrinkage(scores: FloatArray) -> float:
+    """The shrinkage s of the covariance with the least expected squared error.
+
+    It is the sum of the sampling variances of the covariances between items, divided by the sum of
+    their squares. Both come from the products of records, without a matrix of items by items.
+
+    Args:
+        scores: Shape (n_examinees, n_items), NaN where there is no answer.
+
+    Source: Schafer & Strimmer (2005), equation 8 and table 2, target D.
+    """
+    _, about, seen = _centred(scores)
+    about, n = _balanced(about, seen), len(scores)
+    squares, narrow = about * about, about if n <= about.shape[1] else about.T
+    between = np.sum((narrow @ narrow.T) ** 2) / n**2 - np.sum(squares.mean(axis=0) ** 2)
+    of_records = (np.sum(squares.sum(axis=1) ** 2) - np.sum(squares**2)) / n
+    if not between > 0.0:
+        return _MOST_SHRINKAGE
+    shrinkage = (of_records - between) / (n - 1) / between
+    return float(np.clip(shrinkage, _LEAST_SHRINKAGE, _MOST_SHRINKAGE))
+
+
+def _centred(scores: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Mean of each item, scores less the mean (0 at gaps), and number of answers to each item."""
+    answered = ~np.isnan(scores)
+    seen: IntArray = answered.sum(axis=0)
+    # One extra answer of 0.5 keeps the mean off 0 and 1 where all answers are alike.
+    mean = (np.nansum(scores, axis=0) + 0.5) / (seen + 1.0)
+    return mean, np.where(answered, scores - mean, 0.0), seen
+
+
+def _balanced(about: FloatArray, seen: IntArray) -> FloatArray:
+    """Scores scaled up where answers are missing, as fewer pairs enter the covariance there."""
+    balanced: FloatArray = about * np.sqrt(len(about) / np.maximum(seen, 1))
+    return balanced
 
 
 def learn_scores(
@@ -103,7 +127,7 @@ def learn_scores(
     Args:
         scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
         targets: Weights w by name, each of shape (n_items,).
-        rng: Random generator for folds and random forms.
+        rng: Random generator for folds.
         askable: Mask of the items that tests may ask, shape (n_items,); all by default.
         costs: Cost of each item where tests choose by gain per cost, shape (n_items,).
 
@@ -120,7 +144,7 @@ def learn_scores(
     counts = _counts(int(usable.sum()))
     order = rng.permutation(len(scores))[:_MAX_EXAMINEES]
     some = scores[order]
-    shrinkage = _best_shrinkage(some, targets, price, rng)
+    shrinkage = best_shrinkage(scores)
     model = covariance_model(scores, shrinkage)
     learned: dict[str, Target] = {}
     errors: dict[str, Mapping[int, float]] = {}
@@ -131,41 +155,6 @@ def learn_scores(
         learned[name] = Target(model, targets[name], widths(counts, forms))
         errors[name] = forms[0].mean_error(counts)
     return LearnedScores(model=model, shrinkage=shrinkage, targets=learned, errors=errors)
-
-
-def _best_shrinkage(
-    scores: FloatArray,
-    targets: Mapping[str, FloatArray],
-    price: FloatArray,
-    rng: np.random.Generator,
-) -> float:
-    """The shrinkage that best predicts the scores of left-out records.
-
-    Tests use the form that the model itself chooses, but this form changes abruptly with the
-    shrinkage. Random forms, which are the same for all shrinkages, make the comparison stable.
-    """
-    positions = np.flatnonzero(np.isfinite(price))
-    most = min(_CHOOSING_ASKED[-1], positions.size)
-    random_forms = [rng.permutation(positions)[:most] for _ in range(_RANDOM_FORMS)]
-    fold = np.arange(len(scores)) % _CHOOSING_FOLDS
-
-    def error(shrinkage: float) -> float:
-        total = 0.0
-        for k in range(_CHOOSING_FOLDS):
-            left_out, model = scores[fold == k], covariance_model(scores[fold != k], shrinkage)
-            for weights in targets.values():
-                target = Target(model, weights)
-                truth, _ = recorded_score(left_out, target)
-                own = np.array(short_form(target, most, price))
-                for form, share in [(own, 1.0), *((form, _RANDOM_SHARE) for form in random_forms)]:
-                    for count in _CHOOSING_ASKED:
-                        asked = form[:count]
-                        value, _ = target.predict(asked, filled(left_out, model, asked))
-                        missed = float(np.nansum(np.abs(value - truth)))
-                        total += share * missed / np.sqrt(target.variance)
-        return total
-
-    return min(SHRINKAGES, key=error)
 
 
 def _counts(n_items: int) -> list[int]:
@@ -183,34 +172,22 @@ class LeftOut:
             answers too little of the target.
         standard: `missed` in standard deviations by the model, same shape; also NaN once every item
             of the target is asked, since nothing is left to predict.
-        sampling: Variance of `standard` due to gaps in the record, same shape; 0 without gaps.
     """
 
     missed: FloatArray
     standard: FloatArray
-    sampling: FloatArray
 
     @classmethod
     def unknown(cls, counts: Sequence[int], n_examinees: int) -> "LeftOut":
         """Errors that are all NaN, to be filled in fold by fold."""
-        missed, standard, sampling = np.full((3, len(counts), n_examinees), np.nan)
-        return cls(missed, standard, sampling)
-
-    def real_share(self) -> FloatArray:
-        """Share of the errors' root mean square that gaps do not explain, shape (n_counts,)."""
-        shares = np.ones(len(self.standard))
-        for i, row in enumerate(self.standard):
-            square = row[~np.isnan(row)] ** 2
-            if square.sum() > 0.0:
-                left = 1.0 - np.nansum(self.sampling[i]) / square.sum()
-                shares[i] = np.sqrt(max(left, _LEAST_REAL**2))
-        return shares
+        missed, standard = np.full((2, len(counts), n_examinees), np.nan)
+        return cls(missed, standard)
 
     def mean_error(self, counts: Sequence[int]) -> dict[int, float]:
         """Mean absolute error by number of items, for the numbers with at least one error."""
         return {
-            count: float(share * np.nanmean(np.abs(row)))
-            for count, row, share in zip(counts, self.missed, self.real_share(), strict=True)
+            count: float(np.nanmean(np.abs(row)))
+            for count, row in zip(counts, self.missed, strict=True)
             if not np.isnan(row).all()
         }
 
@@ -219,17 +196,11 @@ class LeftOut:
 
         A value is NaN where fewer than 20 records have an error or nothing is left to predict.
         """
-        own, normal = np.full((2, len(self.standard)), np.nan)
+        half = np.full(len(self.standard), np.nan)
         n = np.count_nonzero(~np.isnan(self.standard), axis=1)
-        for i in np.flatnonzero(n >= LEAST_EXAMINEES):
-            size = np.abs(self.standard[i])
-            size = size[~np.isnan(size)]
-            own[i] = np.quantile(size, min(0.95 * (n[i] + 1) / n[i], 1.0))
-            normal[i] = np.sqrt(np.mean(size * size)) * float(stdtrit(n[i] - 1, 0.975))
-        real, share = self.real_share(), n / (n + _AS_NORMAL)
-        half: FloatArray = _smoothed(real * own) ** share * _smoothed(real * normal) ** (
-            1.0 - share
-        )
+        known = n >= LEAST_EXAMINEES
+        squares = np.nanmean(self.standard[known] ** 2, axis=1)
+        half[known] = np.sqrt(squares) * stdtrit(n[known] - 1, 0.975)
         return half
 
 
@@ -271,13 +242,12 @@ def errors_left_out(
                 if made_for in (name, WHOLE_BANK):
                     # The target's own form comes first in its list.
                     left_out = errors[name][int(made_for != name)]
-                    truth, variance = recorded_score(scores[held_out], target)
+                    truth = recorded_score(scores[held_out], target)
                     for i, count in enumerate(counts):
                         value, sd = target.predict(form[:count], answers[:, :count])
                         left_out.missed[i, held_out] = value - truth
                         if sd > _NOTHING_LEFT * target.variance**0.5:
                             left_out.standard[i, held_out] = (value - truth) / sd
-                            left_out.sampling[i, held_out] = variance / sd**2
     return errors
 
 
@@ -304,14 +274,11 @@ def filled(scores: FloatArray, model: ScoreModel, asked: IntArray) -> FloatArray
     return np.where(np.isnan(answers), model.mean[asked], answers)
 
 
-def recorded_score(scores: FloatArray, target: Target) -> tuple[FloatArray, FloatArray]:
-    """Score of each record on a target, and the error variance due to gaps in the record.
+def recorded_score(scores: FloatArray, target: Target) -> FloatArray:
+    """Score of each record on a target, NaN where less than half of the weight was answered.
 
     An item without an answer counts as its mean, plus the record's mean difference from the means
     of the items it answered: records with gaps may answer easier or harder items than others.
-
-    Returns:
-        Both of shape (n_examinees,), NaN where less than half of the weight was answered.
     """
     counted = target.weights != 0
     weights, mean, some = target.weights[counted], target.model.mean[counted], scores[:, counted]
@@ -320,19 +287,6 @@ def recorded_score(scores: FloatArray, target: Target) -> tuple[FloatArray, Floa
     seen = np.maximum(answered @ size, 1e-12)
     above = np.where(answered, some - mean, 0.0)
     level = above @ size / seen
-    apart = np.where(answered, above - level[:, None], 0.0)
-    number = answered.sum(axis=1)
-    scatter = (apart**2).sum(axis=1) / np.maximum(number - 1, 1)
-    missing = np.where(answered, 0.0, weights)
-    spread = (missing**2).sum(axis=1) + missing.sum(axis=1) ** 2 / np.maximum(number, 1)
     score = np.where(answered, some, mean + level[:, None]) @ weights
     enough = seen >= LEAST_ANSWERED * size.sum()
-    return np.where(enough, score, np.nan), np.where(enough, scatter * spread, np.nan)
-
-
-def _smoothed(values: FloatArray) -> FloatArray:
-    """Mean of each value and its neighbours; NaN stays NaN and is ignored in the means."""
-    smoothed = values.copy()
-    for i in np.flatnonzero(~np.isnan(values)):
-        smoothed[i] = np.nanmean(values[max(i - _SMOOTHED, 0) : i + _SMOOTHED + 1])
-    return smoothed
+    return np.where(enough, score, np.nan)

@@ -352,10 +352,11 @@ class ScorePredictor:
 class BlendedScore:
     """Predicts the score of a task that is never asked, by score curves and a linear model.
 
-    No sampled questions are of such a task. The linear model predicts m with variance s^2. The
-    score curves predict m_1 for an examinee like the reference models and m_2 for any other:
-    together (m_1 + m_2) / 2, with the mean of both variances plus (m_1 - m_2)^2 / 4. The two
-    predictions are weighted by their precisions, and their difference widens the interval.
+    No sampled questions are of such a task. The linear model predicts m with variance (f s)^2: its
+    error grows with the distance from the reference models, as that of curves does. The score
+    curves predict m_1 for an examinee like the reference models and m_2 for any other: together
+    (m_1 + m_2) / 2, with the mean of both variances plus (m_1 - m_2)^2 / 4. The two predictions are
+    weighted by their precisions, and their difference widens the interval.
 
     Attributes:
         curves: Score curves with each of two priors of the general ability.
@@ -378,10 +379,13 @@ class BlendedScore:
         """See `app.engine.prediction.p_irt.Predictor`."""
         answers = list(responses)
         own = self.own.predict(bank, answers, belief, exclude)
+        one, other = (curves.by_curves(answers, exclude) for curves in self.curves)
+        within = [(_UNCHECKED * by.extrapolation_factor) ** 2 * by.variance for by in (one, other)]
+        of_curves = max(sum(within) / 2.0 + (one.value - other.value) ** 2 / 4.0, _SURE**2)
+        by_curves = (one.value + other.value) / 2.0
         # The longer half: the answers may have cut the other one off.
         half = max(own.hi - own.value, own.value - own.lo)
-        variance = max(half / Z_95, _SURE) ** 2
-        by_curves, of_curves = self._by_curves(answers, exclude)
+        variance = max(other.extrapolation_factor * half / Z_95, _SURE) ** 2
         share = variance / (variance + of_curves)
         apart = by_curves - own.value
         value = own.value + share * apart
@@ -391,17 +395,6 @@ class BlendedScore:
         certain = Certain.after(weights, *answered(answers))
         value, lo, hi = certain.clip(value, value - half, value + half)
         return Prediction(value=value, lo=lo, hi=hi, method=COMBINED)
-
-    def _by_curves(
-        self, answers: Sequence[Response], exclude: Sequence[int]
-    ) -> tuple[float, float]:
-        """Score by the score curves, and its variance."""
-        one, other = (curves.by_curves(answers, exclude) for curves in self.curves)
-        within = [
-            (_UNCHECKED * held.extrapolation_factor) ** 2 * held.variance for held in (one, other)
-        ]
-        spread = sum(within) / 2.0 + (one.value - other.value) ** 2 / 4.0
-        return (one.value + other.value) / 2.0, max(spread, _SURE**2)
 
 
 def most_factors(n_items: int) -> int:
