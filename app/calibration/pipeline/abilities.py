@@ -27,6 +27,7 @@ from app.calibration.pipeline.calibrator import (
     BinaryCalibrator,
     Fitted,
     Report,
+    examined,
     task_targets,
     unexamined,
 )
@@ -161,13 +162,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
             "warnings": _warnings(learned),
             "dimensionality": {**learned.to_dict(), "names": list(fit.items.names)},
         }
-        unknown = np.full(bank.n_items, np.nan)
-        names = ("se_a", "se_intercept", "se_b", "se_c", "se_d")
-        columns = {
-            **bank.columns,
-            **dict.fromkeys((*names, "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
-        }
-        return Fitted(figures, columns, knowledge)
+        return Fitted(figures, examined(bank.columns, bank.n_items), knowledge)
 
     @override
     def taught_by(

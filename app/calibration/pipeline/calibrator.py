@@ -1,7 +1,7 @@
 """The interface of response models to calibration, and the result of a calibration. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from app.calibration.multidimensional.score_model import LEAST_ANSWERED
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.knowledge import CURVES, curves_to_dict
-from app.engine.models.base import BoolArray, FloatArray, ItemParameters
+from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import AnswerTable, ResponseTable
@@ -26,6 +26,13 @@ from app.engine.responses import AnswerTable, ResponseTable
 Report = Callable[[dict[str, Any]], None]
 """Callback with the progress: the phase and its figures."""
 _HALF = 0.5  # half a right and half a wrong answer are added, as shares 0 and 1 have no logit
+Columns = dict[str, FloatArray]
+"""Figures of the items by name, each of shape (n_items,)."""
+#: Columns of errors and of fit, which not every model has.
+_OF_ESTIMATES = (
+    *("se_a", "se_intercept", "se_b", "se_c", "se_d"),
+    *("s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"),
+)
 Matrix = TypeVar("Matrix", ScoreMatrix, ResponseTable)
 #: Most tasks whose predicted scores get their own interval widths, and least items of such a task.
 _MOST_TASKS, _LEAST_ITEMS = 12, 5
@@ -211,16 +218,26 @@ def flat_curves(table: AnswerTable, dispersion: float = 1.0) -> ItemParameters:
     return ItemParameters(zeros, logit(share), zeros, ones, dispersion * ones)
 
 
-def with_others(
-    columns: dict[str, FloatArray], inside: BoolArray, curves: ItemParameters
-) -> dict[str, FloatArray]:
-    """Columns of all items; those `inside` are calibrated, the others have parameters alone."""
-    found = {name: np.full(inside.size, np.nan) for name in columns}
+def placed(columns: Mapping[str, FloatArray], at: BoolArray | IntArray, n_items: int) -> Columns:
+    """Columns of all items by those of some, which are `at`; NaN for the others."""
+    found = {name: np.full(n_items, np.nan) for name in columns}
     for name, values in columns.items():
-        found[name][inside] = values
-        if name in curves._fields:
-            found[name][~inside] = getattr(curves, name)
+        found[name][at] = values
     return found
+
+
+def with_others(columns: Columns, inside: BoolArray, curves: ItemParameters) -> Columns:
+    """Columns of all items; those `inside` are calibrated, the others have parameters alone."""
+    found = placed(columns, inside, inside.size)
+    for name in found.keys() & set(curves._fields):
+        found[name][~inside] = getattr(curves, name)
+    return found
+
+
+def examined(columns: Mapping[str, FloatArray], n_items: int) -> Columns:
+    """The columns, and behind them those of errors and fit that the model lacks, all NaN."""
+    unknown = np.full(n_items, np.nan)
+    return {**columns, **{name: unknown for name in _OF_ESTIMATES if name not in columns}}
 
 
 def unexamined(m2_missing: str, **fit: object) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from app.calibration.pipeline.calibrator import (
     Calibrator,
     Fitted,
     Report,
+    examined,
     flat_curves,
     measured,
     measuring,
@@ -69,12 +70,8 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
             "dispersion": found.k_common,
             "warnings": list(found.warnings),
         }
-        bank, unknown = found.bank, np.full(found.bank.n_items, np.nan)
-        columns = {
-            **bank.columns,
-            **{f"se_{name}": getattr(found, f"se_{name}") for name in ("a", "intercept", "b", "k")},
-            **dict.fromkeys(("se_c", "se_d", "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
-        }
+        errors = {name: getattr(found, name) for name in ("se_a", "se_intercept", "se_b", "se_k")}
+        columns = examined({**found.bank.columns, **errors}, found.bank.n_items)
         if not inside.all():
             curves = flat_curves(matrix.select(items=~inside), found.k_common)
             columns = with_others(columns, inside, curves)

@@ -13,6 +13,7 @@ import numpy as np
 from app.calibration.filters import DropReason, Filtered, dropped_for, filter_items
 from app.calibration.linking.drift import LEAST_ANSWERS, Drift, find_drift
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.calibrator import placed
 from app.calibration.pipeline.plan import CalibrationPlan, target_of
 from app.engine.bank import FloatArray
 from app.engine.lint import Finding
@@ -63,9 +64,7 @@ class DriftCheck:
         """Columns of all items from those of the calibrated part; anchors keep their parameters."""
         where = {key: j for j, key in enumerate(self.matrix.items)}
         there = np.array([where[key] for key in self.part.items])
-        whole = {name: np.full(self.matrix.n_items, np.nan) for name in columns}
-        for name, values in columns.items():
-            whole[name][there] = values
+        whole = placed(columns, there, self.matrix.n_items)
         target = target_of(self.plan)
         fitted = set(self.part.items)
         anchors = set(target_of(self.part_plan).item_ids)
@@ -80,20 +79,18 @@ class DriftCheck:
             if drift.drifted[j] and key not in fitted:  # all answered it alike
                 whole["intercept"][where[key]] = -whole["a"][where[key]] * drift.new_b[j]
         at = np.array([where[key] for key in drift.keys])
-        for name, values in (
-            ("drift_answers", drift.n_answers.astype(np.float64)),
-            ("drift_old_b", drift.old_b),
-            ("drift_new_b", drift.new_b),
-            ("drift_se", drift.se),
-            ("drift_z", drift.z),
-            ("drift_p", drift.p_value),
-            ("drift_distance", drift.distance),
-            ("drift_easier", drift.easier),
-            ("drifted", drift.drifted.astype(np.float64)),
-        ):
-            whole[name] = np.full(self.matrix.n_items, np.nan)
-            whole[name][at] = values
-        return whole
+        found = {
+            "drift_answers": drift.n_answers.astype(np.float64),
+            "drift_old_b": drift.old_b,
+            "drift_new_b": drift.new_b,
+            "drift_se": drift.se,
+            "drift_z": drift.z,
+            "drift_p": drift.p_value,
+            "drift_distance": drift.distance,
+            "drift_easier": drift.easier,
+            "drifted": drift.drifted.astype(np.float64),
+        }
+        return {**whole, **placed(found, at, self.matrix.n_items)}
 
 
 def drift_figures(drift: Drift) -> dict[str, Any]:
