@@ -98,12 +98,6 @@ def test_parts_are_disjoint_cover_all_items_and_are_alike_in_difficulty() -> Non
     assert np.ptp(means) < 0.02
 
 
-def test_parts_below_a_hundred_items_are_refused() -> None:
-    matrix = simulate(7, Family.TWO_PL, 50, 120).matrix
-    with pytest.raises(InvalidInputError, match="at least 100 items, got 40"):
-        parts_of(matrix, 40, np.random.default_rng(0))
-
-
 @pytest.mark.slow
 def test_a_bank_in_parts_matches_the_whole_bank() -> None:
     data = simulate(8, Family.TWO_PL, 600, 200)

@@ -236,12 +236,7 @@ def parts_of(matrix: ScoreMatrix, size: int, rng: np.random.Generator) -> tuple[
 
     Items are assigned in order of difficulty, at random among neighbours, so that each part
     measures over the whole range of ability.
-
-    Raises:
-        InvalidInputError: A size below `LEAST_PART`.
     """
-    if size < LEAST_PART:
-        raise InvalidInputError(f"A partition needs at least {LEAST_PART} items, got {size}.")
     n_parts = max(matrix.n_items // size, 1)
     order = np.argsort(np.nan_to_num(matrix.item_means()), kind="stable")
     owner = np.concatenate(
@@ -257,7 +252,6 @@ def calibrate_in_parts(
 
     Raises:
         CalibrationError: A matrix without information, or a part that shares too few examinees.
-        InvalidInputError: A size below `LEAST_PART`.
     """
     matrix.require_calibratable()
     parts = parts_of(matrix, size, rng)
