@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 from typing_extensions import override
 
 from app.cli.terminal.options import share_of
 from app.errors import FieldProblem, InvalidInputError
 from app.items import Json
 from app.records.gates import GateSpec
+from app.shapes import Input
 from app.validation import problems_of
 
 #: Most characters of a policy file, which holds a few rules and no bank.
@@ -33,11 +34,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # without types
         return made
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Rule(_Part):
+class Rule(Input):
     """One gate.
 
     Attributes:
@@ -96,7 +93,7 @@ class Rule(_Part):
         return said
 
 
-class Budget(_Part):
+class Budget(Input):
     """Limits on all tests of a policy together; None means no limit."""
 
     usd: Annotated[float, Field(gt=0)] | None = None
@@ -108,7 +105,7 @@ class Budget(_Part):
         return {name: max(limit - spent[name], 0) for name, limit in limits.items()}
 
 
-class Policy(_Part):
+class Policy(Input):
     """Rules for one model; a single test decides all rules of a bank.
 
     Attributes:

@@ -14,19 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
 from pydantic import model_validator as pydantic_model_validator
 
 from app.errors import InvalidInputError, UnknownNameError
 from app.exchange.catalog.rows import template
+from app.shapes import Input
 from app.validation import problems_of
 
 _BUILT_IN = Path(__file__).parent / "entries"
@@ -58,13 +51,7 @@ def _inside(path: str) -> str:
 RelativePath = Annotated[str, AfterValidator(_inside)]
 
 
-class _Part(BaseModel):
-    """Unknown fields are faults: a misspelt one would silently mean nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Source(_Part):
+class Source(Input):
     """One place of a file: a URL, a file of a repository, or a file beside the entry.
 
     Attributes:
@@ -126,7 +113,7 @@ class Source(_Part):
         return self.url or str(self.file)
 
 
-class Files(_Part):
+class Files(Input):
     """The same content in one or several places."""
 
     #: Whether a file at a URL needs a hash that identifies its content.
@@ -170,7 +157,7 @@ class Responses(Files):
     agents: Annotated[int, Field(ge=3, le=1_000_000)]
 
 
-class Join(_Part):
+class Join(Input):
     """How parameters are assigned to rows of the split.
 
     Attributes:
@@ -192,7 +179,7 @@ class Join(_Part):
         return self
 
 
-class Layout(_Part):
+class Layout(Input):
     """How examples and question become one text, as the harness wrote them."""
 
     question: str = "Question: "
@@ -201,7 +188,7 @@ class Layout(_Part):
     separator: str = "\n\n"
 
 
-class Scorer(_Part):
+class Scorer(Input):
     """The scorer of the items."""
 
     name: Text
@@ -212,7 +199,7 @@ def _scorer(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-class ItemForm(_Part):
+class ItemForm(Input):
     """How a row becomes an item; texts are templates over the row's fields.
 
     Attributes:
@@ -265,7 +252,7 @@ class FewShot(Files):
     rows: Annotated[int, Field(ge=1)] | None = None
 
 
-class Asked(_Part):
+class Asked(Input):
     """How the answers were obtained from which the parameters were estimated.
 
     Attributes:
@@ -298,7 +285,7 @@ class Size(NamedTuple):
     agents: int | None = None
 
 
-class _Named(_Part):
+class _Named(Input):
     """Fields of all entries."""
 
     name: Name
@@ -375,10 +362,8 @@ class Entry(_Named):
             yield "answers", self.answers, False
 
 
-class Listed(BaseModel):
-    """An entry and the file it stands in."""
-
-    model_config = ConfigDict(frozen=True)
+class Listed(NamedTuple):
+    """An entry, the folder it stands in, and whether that is the operator's own."""
 
     entry: Entry | AgentsEntry
     folder: Path
