@@ -24,6 +24,9 @@ Responses = Annotated[
     str,
     typer.Option(help="Name or id of the set of the new answers; see `response-sets collect`."),
 ]
+VersionOption = Annotated[
+    str | None, typer.Option(help="Number of the version; by default the latest.")
+]
 
 
 class _Calibration(Calibration):
@@ -41,9 +44,7 @@ class _Version(Version):
 def drift(
     name: Bank,
     responses: Responses,
-    version: Annotated[
-        str | None, typer.Option(help="Number of the version; by default the latest.")
-    ] = None,
+    version: VersionOption = None,
 ) -> None:
     """Find items whose difficulty or slope has changed, by new answers."""
     path = _of_version(name, version, "drift", response_set=responses, limit=_MOST)
@@ -81,9 +82,7 @@ def check_join(
             "default the answers of the version's live sessions."
         ),
     ] = None,
-    version: Annotated[
-        str | None, typer.Option(help="Number of the version; by default the latest.")
-    ] = None,
+    version: VersionOption = None,
 ) -> None:
     """Check whether a bank's parameters belong to its questions, by answers.
 
