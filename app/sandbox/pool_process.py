@@ -159,7 +159,7 @@ def _result(source: BinaryIO, output: BinaryIO) -> dict[str, Any]:
         function = getattr(importlib.import_module(header["module"]), header["function"])
         attachments = [source.read(size) for size in header["attachments"]]
         _limit(**header["limits"])
-        value = {"value": function(header["argument"], attachments, output)}
+        value = function(header["argument"], attachments, output)
         output.flush()
     except MemoryError:
         return {"exceeded": "memory"}
@@ -170,16 +170,12 @@ def _result(source: BinaryIO, output: BinaryIO) -> dict[str, Any]:
             "detail": error.detail,
             "problems": problems[:_MAX_PROBLEMS],
         }
-    except OSError as error:
-        if error.errno == errno.EFBIG:
+    except Exception as error:  # noqa: BLE001  a fault of any kind is a result, not an end
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
             return {"exceeded": "output"}
         traceback.print_exc()
         return {"crashed": type(error).__name__}
-    except Exception as error:  # noqa: BLE001  a fault of any kind is a result, not an end
-        traceback.print_exc()
-        return {"crashed": type(error).__name__}
-    else:
-        return value
+    return {"value": value}
 
 
 def _nearest(kind: type[SextantError]) -> str:
