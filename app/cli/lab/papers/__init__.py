@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from app.cli.terminal.console import JsonObject
 from app.engine.bank import FloatArray
 
 Cell = str | float | None
@@ -45,6 +46,11 @@ class Exhibit:
     note: str = ""
     missing: str = ""
     scatter: Scatter | None = None
+
+
+def of_length(n: int) -> JsonObject:
+    """Stopping rules of a test with exactly `n` items."""
+    return {"se": None, "score_margin": None, "min_items": n, "max_items": n}
 
 
 def read_printed(study: str) -> dict[str, dict[str, list[float | None]]]:

@@ -26,7 +26,7 @@ from app.calibration.multidimensional.score_curves import learn_curves
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.cli.lab.inputs import load_bank, load_responses
-from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter, read_printed
+from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter, of_length, read_printed
 from app.cli.terminal.console import JsonObject
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -149,9 +149,9 @@ class Benchmark:
             for others in self.halves[::-1]
         ]
 
-    def of_designs(self, *designs: JsonObject) -> list[Outcome]:
+    def of_designs(self, *designs: Design) -> list[Outcome]:
         """Results of adaptive tests that differ only in stopping rules; the first ends last."""
-        tests = [Design.from_dict(design).build(self.bank) for design in designs]
+        tests = [design.build(self.bank) for design in designs]
         started = time.perf_counter()
         found = _together(tests, self.scores, self.seed)
         seconds = (time.perf_counter() - started) / sum(taken.state.n_asked for taken in found[0])
@@ -165,13 +165,13 @@ class Benchmark:
 
         The first length must be the largest.
         """
-        tests = [Design.from_dict(_of_length("ability", n)).build(self.bank) for n in lengths]
+        tests = [_design("ability", of_length(n)).build(self.bank) for n in lengths]
         started = time.perf_counter()
         for_theta = _together(tests, self.scores, self.seed)
         seconds = (time.perf_counter() - started) / len(self.scores) / lengths[0]
         for_score: list[list[Taken]] = [[] for _ in lengths]
         for mine, curves in zip(self.halves, self._learned, strict=True):
-            designs = [Design.from_dict(_of_length("score", n)) for n in lengths]
+            designs = [_design("score", of_length(n)) for n in lengths]
             by_score = [design.build(self.bank, curves=curves) for design in designs]
             found = _together(by_score, self.scores[mine], self.seed)
             for taken, more in zip(for_score, found, strict=True):
@@ -215,15 +215,8 @@ class Benchmark:
         return Outcome(items=float(n), theta=theta, score=score)
 
 
-def _of_length(preset: str, n: int, **selection: str) -> JsonObject:
-    """Design of a test with exactly `n` items."""
-    stopping = {"se": None, "score_margin": None, "min_items": n, "max_items": n}
-    return {"preset": preset, "stopping": stopping, "selection": selection}
-
-
-def _atlas(**stopping: float) -> JsonObject:
-    """Design of the published test with other stopping rules."""
-    return {"preset": "atlas", "stopping": stopping}
+def _design(preset: str, stopping: JsonObject, **selection: str) -> Design:
+    return Design.from_dict({"preset": preset, "stopping": stopping, "selection": selection})
 
 
 def _together(tests: Sequence[AdaptiveTest], rows: FloatArray, seed: int) -> list[list[Taken]]:
@@ -247,13 +240,13 @@ def _together(tests: Sequence[AdaptiveTest], rows: FloatArray, seed: int) -> lis
 def _tables(benchmarks: list[Benchmark]) -> Iterator[Exhibit]:
     tables: dict[str, list[list[Cell]]] = {_THETA: [], _SCORE: [], _USE: []}
     for one in benchmarks:
-        plain = _of_length("atlas", min(_ITEMS, one.bank.n_items), criterion="random")
-        (random,) = one.of_designs(plain)
+        length = of_length(min(_ITEMS, one.bank.n_items))
+        (random,) = one.of_designs(_design("atlas", length, criterion="random"))
         rows: dict[str, tuple[Outcome, Outcome | None]] = {
             "random": (random, None),
             "anchors": (one.of_anchors(), None),
         }
-        theirs = one.of_designs(*(_atlas(se=se) for se in _STOPS))
+        theirs = one.of_designs(*(_design("atlas", {"se": se}) for se in _STOPS))
         ours = one.of_lengths([round(each.items) for each in theirs])
         pairs = zip(theirs, ours, strict=True)
         rows |= {f"SE-{se}": pair for se, pair in zip(_STOPS, pairs, strict=True)}
@@ -295,7 +288,7 @@ def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell
     references, _ = whole_bank_abilities(bank, scores)
     small = Benchmark(name=name, bank=bank, scores=scores, references=references, seed=seed)
     rows: list[list[Cell]] = []
-    tests = small.of_designs(*(_atlas(se=stop, **_SHORT) for stop in _STOPS))
+    tests = small.of_designs(*(_design("atlas", {"se": stop, **_SHORT}) for stop in _STOPS))
     for stop, one in zip(_STOPS, tests, strict=True):
         here = (float(one.theta.mean()), one.items, *one.use)
         kinds = ("MAE", "items", *_USES)

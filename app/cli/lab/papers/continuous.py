@@ -118,8 +118,7 @@ def ranked(names: Sequence[str]) -> list[int]:
 
 def held_out(names: Sequence[str]) -> list[tuple[int, ...]]:
     """Choose sets of four models to hold out, spread evenly over all combinations."""
-    every = list(combinations(ranked(names), _HELD_OUT))
-    return [every[nth * len(every) // _SPLITS] for nth in range(min(_SPLITS, len(every)))]
+    return _spread(list(combinations(ranked(names), _HELD_OUT)))
 
 
 def held_out_families(names: Sequence[str]) -> list[tuple[int, ...]]:
@@ -132,8 +131,12 @@ def held_out_families(names: Sequence[str]) -> list[tuple[int, ...]]:
         for n in (2, 3, 4)
         for some in combinations(of.values(), n)
     ]
-    fit = [rows for rows in chosen if len(rows) in (3, 4)]
-    return [fit[nth * len(fit) // _SPLITS] for nth in range(min(_SPLITS, len(fit)))]
+    return _spread([rows for rows in chosen if len(rows) in (3, 4)])
+
+
+def _spread(sets: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """As many sets as there are splits, spread evenly over all."""
+    return [sets[nth * len(sets) // _SPLITS] for nth in range(min(_SPLITS, len(sets)))]
 
 
 def splits(

@@ -25,7 +25,7 @@ from app.calibration.multidimensional.score_curves import learn_curves
 from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_responses
-from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit
+from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, of_length
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
@@ -137,6 +137,7 @@ class Split:
         tested: Responses of the tested models, shape (n_tested, n_items).
         tasks: Task of each item, shape (n_items,).
         target: The task that is not asked.
+        extrapolated: Whether scores of the target are predicted, or of the tasks that are asked.
         held_out: Mask of the items that are never asked, shape (n_items,).
         models: Names of the tested models.
         costs: Cost of each item; None where costs are unknown.
@@ -146,6 +147,7 @@ class Split:
     tested: FloatArray
     tasks: IntArray
     target: int
+    extrapolated: bool
     held_out: BoolArray
     seed: int
     models: tuple[str, ...]
@@ -161,20 +163,20 @@ class Split:
         """Mask of the items of `at` that may be asked."""
         return np.asarray(~self.held_out & (self.tasks != self.target))[self.at]
 
-    def wanted(self, *, extrapolated: bool) -> BoolArray:
-        """Mask of the held-out items to predict: those of the target, or of the other tasks."""
-        return np.asarray(self.held_out & ((self.tasks == self.target) == extrapolated))
+    @property
+    def wanted(self) -> dict[int, BoolArray]:
+        """Task to the mask of its held-out items that are predicted."""
+        mask = self.held_out & ((self.tasks == self.target) == self.extrapolated)
+        return {task: mask & (self.tasks == task) for task in np.unique(self.tasks[mask]).tolist()}
 
-    def errors(self, predicted: FloatArray, *, extrapolated: bool) -> FloatArray:
+    def errors(self, predicted: FloatArray) -> FloatArray:
         """Absolute errors of the task scores: all tested models on one task, then on the next."""
-        mask = self.wanted(extrapolated=extrapolated)
         missed = predicted - self.tested
-        of_tasks = [mask & (self.tasks == task) for task in np.unique(self.tasks[mask])]
-        return np.concatenate([np.abs(missed[:, one].mean(axis=1)) for one in of_tasks])
+        return np.concatenate([np.abs(missed[:, of].mean(axis=1)) for of in self.wanted.values()])
 
 
 def splits(data: Joined, seed: int) -> Iterator[list[Split]]:
-    """Yield each partition of the models, as one split for each target task."""
+    """Yield each partition of the models, as splits by target task and by what is predicted."""
     for partition in range(_PARTITIONS):
         rng = np.random.default_rng([seed, partition])
         models = rng.permutation(len(data.scores))
@@ -187,12 +189,14 @@ def splits(data: Joined, seed: int) -> Iterator[list[Split]]:
                 tested=data.scores[tested],
                 tasks=data.tasks,
                 target=target,
+                extrapolated=extrapolated,
                 held_out=held_out,
                 seed=seed + partition,
                 models=tuple(data.models[row] for row in tested),
                 costs=data.costs,
             )
             for target in range(len(data.names))
+            for extrapolated in (True, False)
         ]
 
 
@@ -223,20 +227,20 @@ class Assessor:
     split: Split
     bank: ItemBank
 
-    def test(self, criterion: str, target: BoolArray, **facts: Any) -> AdaptiveTest:
+    def test(self, criterion: str, **facts: Any) -> AdaptiveTest:
         """A test as long as the largest of `_COUNTS`; `facts` go to `Design.build`."""
         by_cost = float("costs" in facts)
         of = {"target": {_TARGET: 1.0}} if criterion in OF_SCORES else {}
         selection = {"criterion": criterion, "quarantine": False, "cost_weight": by_cost, **of}
         most = min(_COUNTS[-1], int(self.split.askable.sum()))
-        lengths = {"se": None, "score_margin": None, "min_items": most, "max_items": most}
         design = {
             "selection": selection,
-            "stopping": lengths,
+            "stopping": of_length(most),
             "prediction": {"method": "combined" if "curves" in facts else "p-irt"},
         }
         if "targets" not in facts:  # given targets already say which items count
-            facts["tags"] = [frozenset({_TARGET} if one else ()) for one in target[self.split.at]]
+            target = np.any([*self.split.wanted.values()], axis=0)[self.split.at]
+            facts["tags"] = [frozenset({_TARGET} if one else ()) for one in target]
         return Design.from_dict(design).build(self.bank, active=self.split.askable, **facts)
 
     def states(self, test: AdaptiveTest) -> list[dict[int, CatState]]:
@@ -264,25 +268,23 @@ class Assessor:
             predicted[len(items)] = np.array([self._expected(belief) for belief in beliefs])
         return Outcome(predicted, {len(items): [items] for items in lists})
 
-    def combined(self, criterion: str, target: BoolArray) -> Outcome:
+    def combined(self, criterion: str) -> Outcome:
         """Predictions as sessions predict scores, learned from the known models' responses."""
         split, rng = self.split, np.random.default_rng(self.split.seed)
-        masks = {str(task): target & (split.tasks == task) for task in np.unique(split.tasks)}
-        masks = {_TARGET: target} | {name: one for name, one in masks.items() if one.any()}
-        weights = {name: one[split.at] / one[split.at].sum() for name, one in masks.items()}
+        tasks = {str(task): mask[split.at] for task, mask in split.wanted.items()}
+        masks = {_TARGET: np.any([*tasks.values()], axis=0), **tasks}
+        weights = {name: mask / mask.sum() for name, mask in masks.items()}
         known, askable = split.known[:, split.at], split.askable
         scores = learn_scores(known, weights, rng, askable=askable).targets
         curves = learn_curves(known, rng)
-        test = self.test(
-            criterion, target, targets={WHOLE_BANK: scores[_TARGET], **scores}, curves=curves
-        )
+        targets = {WHOLE_BANK: scores[_TARGET], **scores}
+        test = self.test(criterion, targets=targets, curves=curves)
 
         def scores_of(state: CatState) -> FloatArray:
             every: FloatArray = split.known[0].copy()
-            for name in list(masks)[1:]:
-                predictor = test.tasks[name]
-                found = predictor.predict(self.bank, state.responses, state.belief)
-                every[split.at[masks[name][split.at]]] = found.value
+            for name, mask in tasks.items():
+                found = test.tasks[name].predict(self.bank, state.responses, state.belief)
+                every[split.at[mask]] = found.value
             return every
 
         return _each(self.states(test), scores_of)
@@ -367,38 +369,36 @@ def without_a_model(split: Split, asked: Iterable[IntArray]) -> dict[str, Predic
     return told
 
 
-def methods(
-    split: Split, banks: Mapping[str, ItemBank], target: BoolArray
-) -> Iterator[tuple[str, Outcome]]:
-    """Yield each method's predictions, with items selected for the target."""
+def methods(split: Split, banks: Mapping[str, ItemBank]) -> Iterator[tuple[str, Outcome]]:
+    """Yield each method's predictions, with items selected for what is predicted."""
     by = {name: Assessor(split=split, bank=bank) for name, bank in banks.items()}
     nested, two_pl, flat = by[NESTED], by[TWO_PL], by[_LARGEST]
     asked = lists(split, nested.bank)
-    loadings = nested.test("v_optimal_loadings", target)
+    loadings = nested.test("v_optimal_loadings")
     for name, items in asked.items():
         yield f"{NESTED}, {name}", nested.listed(loadings, items)
     yield f"{NESTED}, V-optimal, static", nested.listed(loadings, first(at_once(loadings)))
     yield MIRT_V, nested.adaptive(loadings)
-    fisher = two_pl.test("maximum_information", target)
+    fisher = two_pl.test("maximum_information")
     yield f"{TWO_PL}, random", two_pl.listed(fisher, asked["random"])
     yield f"{TWO_PL}, Fisher, static", two_pl.listed(fisher, first(at_once(fisher)))
     yield FISHER, two_pl.adaptive(fisher)
     for name, scores in without_a_model(split, asked["random"]).items():
         yield name, Outcome(scores)
-    yield "eq. 6, predicted by default", nested.combined("v_optimal_loadings", target)
-    yield TODAY, nested.combined("v_optimal", target)
+    yield "eq. 6, predicted by default", nested.combined("v_optimal_loadings")
+    yield TODAY, nested.combined("v_optimal")
     for name in _FLAT:
-        yield name, by[name].listed(by[name].test("trace", target), asked["random"])
-    yield _FLAT_V, flat.adaptive(flat.test("v_optimal_loadings", target))
+        yield name, by[name].listed(by[name].test("trace"), asked["random"])
+    yield _FLAT_V, flat.adaptive(flat.test("v_optimal_loadings"))
     if split.costs is not None:
         costs = split.costs[split.at]
         open_to = np.flatnonzero(split.askable)
         cheapest = first(open_to[np.argsort(costs[open_to], kind="stable")])
         yield MIRT_CHEAPEST, nested.listed(loadings, cheapest)
         yield TWO_PL_CHEAPEST, two_pl.listed(fisher, cheapest)
-        by_cost = nested.test("v_optimal_loadings", target, costs=costs)
+        by_cost = nested.test("v_optimal_loadings", costs=costs)
         yield MIRT_V_COST, nested.adaptive(by_cost)
-        by_cost = two_pl.test("maximum_information", target, costs=costs)
+        by_cost = two_pl.test("maximum_information", costs=costs)
         yield FISHER_COST, two_pl.adaptive(by_cost)
 
 
@@ -410,15 +410,15 @@ class Found:
         self._errors: dict[tuple[str, bool, int, int], list[FloatArray]] = defaultdict(list)
         self._figures: dict[tuple[str, str, str | int], list[float]] = defaultdict(list)
 
-    def add(self, split: Split, way: str, told: Outcome, *, extrapolated: bool) -> None:
+    def add(self, split: Split, way: str, told: Outcome) -> None:
         """Add the results of one method on one split."""
         for n, scores in told.scores.items():
-            missed = split.errors(scores, extrapolated=extrapolated)
-            self._errors[way, extrapolated, n, split.target].append(missed)
-            if extrapolated and n == _TOLD:
+            missed = split.errors(scores)
+            self._errors[way, split.extrapolated, n, split.target].append(missed)
+            if split.extrapolated and n == _TOLD:
                 for model, each in zip(split.models, missed.tolist(), strict=True):
                     self._figures["error", way, model].append(each)
-        for n, asked in told.asked.items() if extrapolated else ():
+        for n, asked in told.asked.items() if split.extrapolated else ():
             if split.costs is not None:
                 spent = [float(split.costs[split.at[items]].sum()) for items in asked]
                 self._figures["cost", way, n].append(float(np.mean(spent)))
@@ -471,9 +471,8 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
     for partition in splits(data, seed):
         banks = fitted(partition[0])
         for split in partition:
-            for kind in (True, False):
-                for way, told in methods(split, banks, split.wanted(extrapolated=kind)):
-                    found.add(split, way, told, extrapolated=kind)
+            for way, told in methods(split, banks):
+                found.add(split, way, told)
 
     note = (
         f"{_PARTITIONS} partitions of at most {_KNOWN} known and {_TESTED} tested models, "
