@@ -207,13 +207,10 @@ class _Log:
                     method=self.method,
                 )
             )
-        if outcome is None:
-            is_silent = scorer is not None and values[scorer] == _NO_ANSWER
-            if not (is_silent and self.choices.refused_no_answer):
-                yield answered(self.examinee, item, epoch, mark, row)
-                return
+        is_silent = scorer is not None and values[scorer] == _NO_ANSWER
+        if outcome is None and is_silent and self.choices.refused_no_answer:
             outcome = Outcome.REFUSED
-        yield Recorded(self.examinee, item, epoch, None, outcome, row)
+        yield answered(self.examinee, item, epoch, mark if outcome is None else outcome, row)
 
     def _scorer(
         self, sample: Mapping[str, JsonValue], values: Mapping[str, JsonValue]

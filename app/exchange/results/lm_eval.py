@@ -226,10 +226,8 @@ def _answers(
     else:
         marks = [(value, repeats)]
     for trial, (mark, response) in enumerate(marks, start=FIRST_TRIAL):
-        if _is_null(response):
-            yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
-        else:
-            yield answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
+        told = Outcome.ERROR if _is_null(response) else score_or_reason(mark, row, choices)
+        yield answered(examinee, item, trial, told, row)
 
 
 def _valued(value: JsonValue) -> JsonValue:

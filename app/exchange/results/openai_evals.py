@@ -81,40 +81,35 @@ def read_openai_evals(
         sample = object_at(entry, "sample")
         examinee = choices.examinee or text_of(sample, "model") or source.file.path.stem
         item = f"{task}/{digest_of(_item(entry)).hex()[:32]}"
-        outcome = _failure(entry, sample)
-        if outcome is None and not results:
+        if (outcome := _failure(entry, sample)) is not None:
+            yield answered(examinee, item, FIRST_TRIAL, outcome, row)
+            continue
+        if not results:
             yield LeftOut(row, "not_scored", "it has no results of a grader")
             continue
         wanted, usual = choices.metrics or choices.scorers, () if choices.take_first else None
-        place = f"{source.name}:{row}"
-        metric = "" if outcome else choose("grader", results, wanted, place, usual)
-        answer: Recorded | LeftOut
-        if outcome is not None:
-            answer = Recorded(examinee, item, FIRST_TRIAL, None, outcome, row)
-        else:
-            passed, given = results[metric].get("passed"), results[metric].get("score")
-            score = score_or_reason(passed if given is None else given, row, choices)
-            answer = answered(examinee, item, FIRST_TRIAL, score, row)
-        if metric:
-            saw(
-                Seen(
-                    tool="openai-evals",
-                    source=source,
-                    task=task,
-                    item=item,
-                    examinee=examinee,
-                    metric=metric,
-                    offered=list(results),
-                    score=answer.score if isinstance(answer, Recorded) else None,
-                    asked=partial(asked_by, entry),
-                    sent=partial(_sent, entry),
-                    number=entry.get("datasource_item_id"),
-                    written=_written(sample),
-                    used=tokens_of(sample.get("usage"), "prompt_tokens", "completion_tokens"),
-                    filter=text_of(entry, "filter"),
-                )
+        metric = choose("grader", results, wanted, f"{source.name}:{row}", usual)
+        passed, given = results[metric].get("passed"), results[metric].get("score")
+        score = score_or_reason(passed if given is None else given, row, choices)
+        saw(
+            Seen(
+                tool="openai-evals",
+                source=source,
+                task=task,
+                item=item,
+                examinee=examinee,
+                metric=metric,
+                offered=list(results),
+                score=None if isinstance(score, LeftOut) else score,
+                asked=partial(asked_by, entry),
+                sent=partial(_sent, entry),
+                number=entry.get("datasource_item_id"),
+                written=_written(sample),
+                used=tokens_of(sample.get("usage"), "prompt_tokens", "completion_tokens"),
+                filter=text_of(entry, "filter"),
             )
-        yield answer
+        )
+        yield answered(examinee, item, FIRST_TRIAL, score, row)
 
 
 def _results(entry: Mapping[str, JsonValue]) -> dict[str, dict[str, JsonValue]]:

@@ -292,12 +292,14 @@ def key_of(task: str, item: JsonValue) -> str:
 
 
 def answered(
-    examinee: str, item: str, trial: int, score: float | LeftOut, row: int
+    examinee: str, item: str, trial: int, mark: float | Outcome | LeftOut, row: int
 ) -> Recorded | LeftOut:
-    """The record of a score, or of the reason why there is none."""
-    if isinstance(score, LeftOut):
-        return score
-    return Recorded(examinee, item, trial, score, Outcome.SCORED, row)
+    """The record of a score or of an outcome without one, or the reason why there is neither."""
+    if isinstance(mark, LeftOut):
+        return mark
+    if isinstance(mark, Outcome):
+        return Recorded(examinee, item, trial, None, mark, row)
+    return Recorded(examinee, item, trial, mark, Outcome.SCORED, row)
 
 
 #: Larger values of these settings are errors in the file.
