@@ -7,7 +7,7 @@ Twenty examinees are the fewest that have a 95 % quantile. With fewer, the model
 remain uncorrected.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -126,14 +126,10 @@ class HeldOut:
         Raises:
             InvalidInputError: Fewer than 20 examinees.
         """
-
-        def of(tests: Sequence[Glimpse]) -> list[Glimpse]:
-            return [one for one in tests if without_half is None or one.row % 2 != without_half]
-
-        return learn_correction(
-            of([one for fold in self.folds for one in fold.seen]),
-            known=self.known,
-        )
+        seen = [one for fold in self.folds for one in fold.seen]
+        if without_half is not None:
+            seen = [one for one in seen if one.row % 2 != without_half]
+        return learn_correction(seen, known=self.known)
 
 
 def held_out(records: Records, *, seed: int = 0) -> HeldOut:
@@ -163,12 +159,9 @@ def held_out(records: Records, *, seed: int = 0) -> HeldOut:
         n_tested += len(tested)
         if n_tested >= most:
             break
-    if folds[0].blind.bank.abilities is not None:
-        return HeldOut(folds=tuple(folds))
-    return HeldOut(
-        folds=tuple(folds),
-        known=np.concatenate([fold.thetas for fold in folds]),
-    )
+    of_several = folds[0].blind.bank.abilities is not None
+    known = None if of_several else np.concatenate([fold.thetas for fold in folds])
+    return HeldOut(folds=tuple(folds), known=known)
 
 
 def _fold(blind: Blind, scores: FloatArray, first: int, seed: int) -> Fold:
