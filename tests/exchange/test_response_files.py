@@ -694,9 +694,10 @@ def test_an_openai_item_is_the_same_in_every_run_and_data_source() -> None:
     row = output_item(1)
     other = output_item(99, datasource_item=row["datasource_item"])
     exported = {"item": row["datasource_item"], "sample": row["sample"], "results": row["results"]}
-    files = [lines("a.jsonl", [one]) for one in (row, other, exported)]
-    (first,), (second,), (third,) = map(records, files)
-    assert first.item == second.item
+    blanks = {**row, "eval_id": " eval_1 "}  # items of a bank are named without them, too
+    files = [lines("a.jsonl", [one]) for one in (row, other, exported, blanks)]
+    (first,), (second,), (third,), (fourth,) = map(records, files)
+    assert first.item == second.item == fourth.item
     assert first.item.partition("/")[2] == third.item.partition("/")[2]
 
 

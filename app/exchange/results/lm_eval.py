@@ -46,6 +46,7 @@ from app.exchange.results.recorded import (
     answered,
     choice_error,
     choose,
+    key_of,
     list_at,
     object_at,
     required_name,
@@ -303,7 +304,7 @@ def task_of(file: SourceFile) -> str:
 
 def item_of(task: str, sample: Mapping[str, JsonValue]) -> str:
     """Key of a sample's item."""
-    return f"{task}/{_doc_hash(sample)}"
+    return key_of(task, _doc_hash(sample))
 
 
 def _named(file: SourceFile, part: str) -> str | None:

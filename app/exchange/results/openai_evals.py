@@ -30,6 +30,7 @@ from app.exchange.results.recorded import (
     answered,
     choose,
     digest_of,
+    key_of,
     list_at,
     object_at,
     score_or_reason,
@@ -80,7 +81,7 @@ def read_openai_evals(
         results = _results(entry)
         sample = object_at(entry, "sample")
         examinee = choices.examinee or text_of(sample, "model") or source.file.path.stem
-        item = f"{task}/{digest_of(_item(entry)).hex()[:32]}"
+        item = key_of(task, digest_of(_item(entry)).hex()[:32])
         if (outcome := _failure(entry, sample)) is not None:
             yield answered(examinee, item, FIRST_TRIAL, outcome, row)
             continue
