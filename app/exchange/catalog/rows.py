@@ -139,7 +139,5 @@ class Template:
         return text
 
 
-@lru_cache(maxsize=256)
-def template(text: str) -> Template:
-    """The template of a text; errors are those of `Template`."""
-    return Template(text)
+#: The template of a text, which is read once for all rows.
+template = lru_cache(maxsize=256)(Template)
