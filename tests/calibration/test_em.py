@@ -477,6 +477,6 @@ def test_priors_without_a_spread_and_coarse_grids_are_refused(size: float) -> No
 
 
 def test_a_density_on_every_third_node_has_the_same_mass_mean_and_spread() -> None:
-    thin = LatentDensity.normal(n_nodes=181, mean=0.4, sd=0.9).thinned(61)
+    thin = LatentDensity.normal(n_nodes=181, mean=0.4, sd=0.9).thinned()
     assert len(thin.nodes) == 61
     assert (thin.weights.sum(), thin.mean, thin.sd) == pytest.approx((1.0, 0.4, 0.9), abs=1e-6)

@@ -27,6 +27,7 @@ _LAST_LOOKS = 4  # most global searches after convergence; EM ends at the first 
 _OFF_SCALE = 0.5  # least error of mean or log sd, in standard errors, for `_rescaled` to act
 _STILL_CYCLES = 25  # EM stands still if so many cycles together gain < a tenth of the tolerance
 _STILL_DISTANCE = 10  # at a standstill, times the gradient tolerance: steps on a grid are rough
+_MIXED = 8  # most steps that are mixed
 _KEPT = 3  # steps kept after a refusal: without any, EM is slow along the scale of theta
 _RIDGE = 1e-8  # relative ridge, as the last steps of EM are nearly parallel
 
@@ -171,14 +172,10 @@ class Anderson:
     and for guessing. Mixing the last few steps removes those slow directions without an extra
     E-step. The caller keeps a mixed step only if the log-posterior rises.
 
-    Attributes:
-        depth: Largest number of steps that are mixed.
-
     Source: Walker & Ni (2011), SIAM Journal on Numerical Analysis 49; Henderson & Varadhan (2019),
     Journal of Computational and Graphical Statistics 28 (with EM's monotonicity as safeguard).
     """
 
-    depth: int = 8
     _positions: list[FloatArray] = field(default_factory=list)
     _steps: list[FloatArray] = field(default_factory=list)
 
@@ -193,7 +190,7 @@ class Anderson:
         """
         self._positions.append(x)
         self._steps.append(mapped - x)
-        del self._positions[: -self.depth - 1], self._steps[: -self.depth - 1]
+        del self._positions[: -_MIXED - 1], self._steps[: -_MIXED - 1]
         if len(self._steps) < 2:
             return None
         steps = np.stack(self._steps)

@@ -67,9 +67,9 @@ class LatentDensity:
         weights = np.maximum(mass, 1e-9 * mass.sum())
         return LatentDensity(self.nodes, weights / weights.sum())
 
-    def thinned(self, n_nodes: int = DEFAULT_NODES) -> "LatentDensity":
-        """Keep equally spaced nodes, at most `n_nodes` of them."""
-        step = -(-len(self.nodes) // n_nodes)
+    def thinned(self) -> "LatentDensity":
+        """Keep equally spaced nodes, at most `DEFAULT_NODES` of them."""
+        step = -(-len(self.nodes) // DEFAULT_NODES)
         weights = self.weights[::step]
         return LatentDensity(self.nodes[::step], weights / weights.sum())
 

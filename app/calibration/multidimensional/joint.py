@@ -26,6 +26,8 @@ from app.calibration.multidimensional.settings import (
 )
 from app.engine.models.base import FloatArray
 
+_GENERAL_WEIGHT = 0.5  # lambda, weight of the likelihood by the general ability (nested)
+_SPARSITY = 0.5  # gamma, weight of the penalty on the loadings' absolute values
 _LOG_SLOPE_SD = 0.7  # standard deviation of the prior of log a in the nested model
 _GAIN = 1e-5  # the fit ends when an iteration lowers the loss by less than this share
 _CELLS = 25_000  # logits computed at a time; intermediate results then fit the processor's cache
@@ -121,12 +123,10 @@ class JointLoss:
 
     Attributes:
         layout: Layout of the parameters in one vector.
-        settings: Settings with the weights of the loss.
         answers: The scores, in blocks of items.
     """
 
     layout: _Layout
-    settings: MultidimensionalSettings
     answers: tuple[_Block, ...]
 
     @classmethod
@@ -134,7 +134,7 @@ class JointLoss:
         """Make the loss for scores in [0, 1], shape (n_examinees, n_items), NaN without answer."""
         n_examinees, n_items = scores.shape
         layout = _Layout(n_examinees, n_items, settings.dimensions or 1, settings.nested)
-        return cls(layout, settings, tuple(_blocks_of(scores)))
+        return cls(layout, tuple(_blocks_of(scores)))
 
     def __call__(self, parameters: FloatArray) -> tuple[float, FloatArray]:
         """Loss and gradient.
@@ -144,11 +144,10 @@ class JointLoss:
                 intercepts, and the positive and the negative parts of their K loadings; each array
                 is raveled in C order.
         """
-        layout, settings = self.layout, self.settings
+        layout = self.layout
         x, log_a, intercept, positive, negative = layout.parts(parameters)
         a, slopes = layout.slopes(log_a, positive - negative)
-        weight = settings.general_weight if settings.nested else 0.0
-        loss = 0.5 * float(np.sum(x * x)) + settings.sparsity * float((positive + negative).sum())
+        loss = 0.5 * float(np.sum(x * x)) + _SPARSITY * float((positive + negative).sum())
         loss += 0.5 * float(np.sum((intercept / INTERCEPT_SD) ** 2))
         loss += 0.5 * float(np.sum((log_a / _LOG_SLOPE_SD) ** 2))
         d_x = x.copy()
@@ -160,17 +159,16 @@ class JointLoss:
             d_x += residual @ slopes[block]
             d_slopes[block] = residual.T @ x
             d_intercept[block] += residual.sum(axis=0)
-            if weight:
+            if layout.nested:
                 part, residual = answers.deviance(np.outer(x[:, 0], a[block]) + intercept[block])
-                loss += weight * part
-                d_x[:, 0] += weight * (residual @ a[block])
-                d_slopes[block, 0] += weight * (residual.T @ x[:, 0])
-                d_intercept[block] += weight * residual.sum(axis=0)
+                loss += _GENERAL_WEIGHT * part
+                d_x[:, 0] += _GENERAL_WEIGHT * (residual @ a[block])
+                d_slopes[block, 0] += _GENERAL_WEIGHT * (residual.T @ x[:, 0])
+                d_intercept[block] += _GENERAL_WEIGHT * residual.sum(axis=0)
         d_loadings = d_slopes[:, -layout.n_dimensions :] * a[:, None]
         d_log_a = (d_slopes * slopes).sum(axis=1) + log_a / _LOG_SLOPE_SD**2
-        gamma = settings.sparsity
         return loss, layout.joined(
-            d_x, d_log_a, d_intercept, d_loadings + gamma, gamma - d_loadings
+            d_x, d_log_a, d_intercept, d_loadings + _SPARSITY, _SPARSITY - d_loadings
         )
 
 

@@ -28,16 +28,12 @@ class MultidimensionalSettings:
         nested: Whether there is a general ability beside the dimensions.
         dimensions: Number of dimensions K; None takes it from parallel analysis, at most 4.
         method: Method of the fit; None compares both on held-out answers.
-        general_weight: Weight lambda of the likelihood by the general ability (joint, nested).
-        sparsity: Weight gamma of the penalty on the loadings' absolute values (joint).
         max_iterations: Most iterations of either method.
     """
 
     nested: bool = True
     dimensions: int | None = None
     method: FitMethod | None = None
-    general_weight: float = 0.5
-    sparsity: float = 0.5
     max_iterations: int = 400
 
 
