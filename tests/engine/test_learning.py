@@ -12,7 +12,6 @@ from app.engine.simulation.learning import (
     Glimpse,
     glimpses,
     learn_correction,
-    learn_intervals,
 )
 from app.engine.simulation.simulate import Taken, draw_scores, simulate, summarise
 from app.errors import InvalidInputError
@@ -39,7 +38,7 @@ def taught(
     """Return the corrections learned from open-ended tests of these examinees."""
     test = DESIGN.open_ended(n_items).build(bank)
     seen = glimpses(test, scores, thetas, range(len(scores)), seed=1)
-    return learn_intervals(seen, [], thetas)
+    return learn_correction(seen, known=thetas)
 
 
 def coverage(taken: list[Taken], thetas: FloatArray) -> tuple[float, float]:
@@ -86,20 +85,6 @@ def test_wrong_intervals_hold_after_learning_at_any_test_length(
     assert (summary.coverage95, summary.accuracy_coverage95) == coverage(better, thetas)
     assert summary.coverage95_raw == coverage(plain, thetas)[0] < 0.93
     assert [t.estimate.theta for t in better] == [t.estimate.theta for t in plain]
-
-
-def test_intervals_hold_where_a_design_ends_its_own_tests() -> None:
-    design = Design.from_dict({"stopping": {"se": 0.4, "min_items": 1, "max_items": 30}})
-    scores, thetas = two_skills(BANK, 60, seed=1)
-    seen = glimpses(design.open_ended(30).build(BANK), scores, thetas, range(60), seed=1)
-    own = glimpses(design.build(BANK), scores, thetas, range(60), seed=1)
-    ends = list({one.row: one for one in own}.values())
-    plain, held = (learn_intervals(seen, given, thetas) for given in ([], ends))
-    ratio = np.array(held.theta.factor) / plain.theta.factor
-    assert ratio == pytest.approx(ratio[0])
-    told = [(held.of_estimate(one.estimate, one.state.n_scored), one.theta) for one in ends]
-    inside = [one.lo <= theta <= one.hi for one, theta in told]
-    assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
 
 
 def test_intervals_also_hold_where_random_items_leave_more_of_a_small_bank_open() -> None:

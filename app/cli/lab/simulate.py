@@ -40,7 +40,7 @@ from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable
 from app.engine.simulation.baselines import Baseline, baselines
 from app.engine.simulation.forecast import calls_of, drawn, forecast, summary
-from app.engine.simulation.learning import LEAST_EXAMINEES, learn_intervals
+from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
 from app.engine.simulation.simulate import Calls, Taken, prior_thetas, summarise
 from app.engine.stopping import StopReason
 from app.errors import InvalidInputError
@@ -353,20 +353,15 @@ def _learned(
         return curves, None
     rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
     longest = min(design.stopping.max_items or LONGEST, LONGEST)
-    banks = list(blind_banks(bank, others, rows, seed))
-    seen, own = (
-        glimpses_on(
-            banks,
-            scores,
-            partial(one.build, curves=curves),
-            seed=seed,
-            concurrency=design.concurrency,
-        )
-        for one in (design.open_ended(longest), design)
+    seen = glimpses_on(
+        blind_banks(bank, others, rows, seed),
+        scores,
+        partial(design.open_ended(longest).build, curves=curves),
+        seed=seed,
+        concurrency=design.concurrency,
     )
     references, _ = whole_bank_abilities(bank, scores)
-    ends = list({one.row: one for one in own}.values())
-    return curves, learn_intervals(seen, ends, references)
+    return curves, learn_correction(seen, known=references)
 
 
 def _knowledge(

@@ -6,8 +6,6 @@ over the examinees is the factor on later intervals (split conformal prediction)
 between levels k / (n + 1), so that few examinees do not make intervals too wide on average. The
 factor follows a power of the width where this is narrow, chosen by the smallest quantile loss.
 
-Factors may also be scaled to hold where another design's stopping rules end its tests.
-
 Sources: Lei et al. (2018), Journal of the American Statistical Association 113, section 5.2, for
 locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46, for the loss.
 """
@@ -140,25 +138,6 @@ def learn_correction(
         # The growth must not raise the coverage of examinees like the reference models above 95 %.
         theta = _held(replace(theta, reference=ReferenceThetas.of(known)), seen)
     return IntervalCorrection(theta=theta, n_examinees=n_examinees)
-
-
-def learn_intervals(
-    seen: Sequence[Glimpse], ends: Sequence[Glimpse], references: FloatArray
-) -> IntervalCorrection:
-    """The correction with which intervals also hold at the ends of one design's own tests.
-
-    Args:
-        seen: Tests of at least 20 examinees, at the knots.
-        ends: The same tests where the design's stopping rules end them. All factors are scaled so
-            that 95 % of the intervals hold there, because the end depends on the answers.
-        references: Whole-bank thetas of the reference models, shape (n_examinees,).
-
-    Raises:
-        InvalidInputError: There are too few examinees for a 95 % quantile.
-    """
-    correction = learn_correction(seen, known=references)
-    theta = _held(correction.theta, ends)
-    return replace(correction, theta=theta)
 
 
 def _held(stretch: IntervalFactor, seen: Sequence[Glimpse]) -> IntervalFactor:
