@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fastapi import Request
@@ -59,14 +60,14 @@ def require_media_type(request: Request, *readable: str) -> None:
         )
 
 
+@dataclass(eq=False)
 class Body:
     """The body of one request, within its limit; call `release` once the work on it is done."""
 
-    def __init__(self, request: Request, limit: int, key_id: str) -> None:
-        self._request = request
-        self._key_id = key_id
-        self._limit = limit
-        self._held = 0
+    request: Request
+    limit: int
+    key_id: str
+    _held: int = field(init=False, default=0)
 
     async def read(self) -> bytes:
         """Read the whole body.
@@ -75,16 +76,16 @@ class Body:
             HTTPException: 413, the body exceeds its limit; 408, it arrives too slowly.
             BusyError: Too many large bodies are in work.
         """
-        announced = self._request.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > self._limit:
+        announced = self.request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > self.limit:
             raise self._too_large()
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(PATIENCE_S + self._limit / _SLOWEST):
-                async for part in self._request.stream():
+            async with asyncio.timeout(PATIENCE_S + self.limit / _SLOWEST):
+                async for part in self.request.stream():
                     size += len(part)
-                    if size > self._limit:
+                    if size > self.limit:
                         raise self._too_large()
                     if size > SMALL:
                         self._hold(size - self._held)
@@ -96,43 +97,43 @@ class Body:
         return b"".join(parts)
 
     def _hold(self, more: int) -> None:
-        if _held.total() + more > _MAX_HELD or _held[self._key_id] + more > _MAX_HELD_OF_KEY:
+        if _held.total() + more > _MAX_HELD or _held[self.key_id] + more > _MAX_HELD_OF_KEY:
             raise BusyError(
                 "The server is reading as many large request bodies as it can: try again in a "
                 "moment."
             )
-        _held[self._key_id] += more
+        _held[self.key_id] += more
         self._held += more
 
     def release(self) -> None:
         """Free the room that the body took."""
-        _held[self._key_id] -= self._held
-        if not _held[self._key_id]:
-            del _held[self._key_id]
+        _held[self.key_id] -= self._held
+        if not _held[self.key_id]:
+            del _held[self.key_id]
         self._held = 0
 
     def _too_large(self) -> HTTPException:
         # No close of the connection: the server skips what still comes, and the client reads on.
         return HTTPException(
-            413, f"The request body is larger than {self._limit} bytes, the limit here."
+            413, f"The request body is larger than {self.limit} bytes, the limit here."
         )
 
 
-async def parsed(body: bytes, field: ModelField) -> Any:
+async def parsed(body: bytes, shape: ModelField) -> Any:
     """Parse the JSON in `body`; a large body is validated, too.
 
     Raises:
         HTTPException: 400, the bytes are not JSON; 413, it holds too many values.
-        RequestValidationError: A large body does not match the field.
+        RequestValidationError: A large body does not match its shape.
         InvalidInputError: A text cannot be stored.
     """
     if len(body) <= SMALL:
         return parse_json(body)
-    return await asyncio.get_running_loop().run_in_executor(_one_thread, _validated, body, field)
+    return await asyncio.get_running_loop().run_in_executor(_one_thread, _validated, body, shape)
 
 
-def _validated(body: bytes, field: ModelField) -> Any:
-    value, faults = field.validate(parse_json(body), {}, loc=("body",))
+def _validated(body: bytes, shape: ModelField) -> Any:
+    value, faults = shape.validate(parse_json(body), {}, loc=("body",))
     if faults:
         raise RequestValidationError(faults)
     return value

@@ -9,6 +9,7 @@ to which their rows belong; otherwise they are refused.
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -204,19 +205,17 @@ class ScopedSession(Session):
     """A database session whose statements find only rows of the present project."""
 
 
+@dataclass(frozen=True, eq=False)
 class Repository:
     """Queries and changes of one kind of resource, within one transaction.
-
-    Args:
-        db: Asynchronous session of a `ScopedSession`.
 
     Raises:
         NotFoundError: A named resource, or the `after` of a page, does not exist.
         PreconditionFailedError: The resource to be changed is not at the named revision.
     """
 
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
+    _db: AsyncSession
+    """The transaction, of a `ScopedSession`."""
 
     async def _one(self, query: Select[R], kind: str, name: str, *, for_update: bool = False) -> R:
         """The present state of the one row that a query finds; `for_update` locks it."""
