@@ -8,6 +8,7 @@ from pydantic import AliasPath, Field, model_validator
 
 from app.api.schemas.versions import DriftFigures, FitRead, Knowledge, LikelihoodRead, LinkRead
 from app.items import JsonObject
+from app.records.calibrations import TaskErrors
 from app.shapes import MAX_LISTED, First, Listed, Output
 
 T = TypeVar("T")
@@ -76,14 +77,6 @@ class LinkedRead(LinkRead):
         return {**link, "n_anchors": len(link["anchors"])}
 
 
-class CardTaskRead(Output):
-    """Errors of the predicted score of one tag."""
-
-    n_examinees: int
-    mae: float
-    coverage95: float
-
-
 class TestsRead(Output):
     """Errors of simulated tests by one design.
 
@@ -131,7 +124,7 @@ class CardRowRead(TestsRead):
     Lower is better; 1 is no better than random items. Null for banks of at most 100 items."""
     accuracy_ies: float | None = None
     """The same for the score."""
-    tasks: dict[str, CardTaskRead] = Field(default_factory=dict)
+    tasks: dict[str, TaskErrors] = Field(default_factory=dict)
     """With several abilities: errors of the score of each tag."""
 
 
