@@ -122,7 +122,7 @@ async def test_large_imports_take_turns_and_small_ones_go_on(app: FastAPI, clien
             asyncio.create_task(client.post("/v1/banks/sums/imports", json=file)),
             asyncio.create_task(client.post("/v1/banks/rows/versions", json=rows)),
         ]
-        await until(lambda: banks.n_waiting == 2)
+        await until(lambda: banks._large.n_waiting == 2)
         small = {"parameters": rows["parameters"][:3]}
         assert (await client.post("/v1/banks/other/versions", json=small)).status_code == 201
     assert [answer.status_code for answer in await asyncio.gather(*large)] == [200, 201]

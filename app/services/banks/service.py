@@ -206,7 +206,7 @@ class BankService:
             file and (file.is_packed or len(file.content) > _SMALL_FILE)
             for file in (items, parameters)
         )
-        async with self._turn(is_large):
+        async with (self._large if is_large else self._small).turn():
             yield replace(
                 request,
                 items=await self._reader.items(items, mapping) if items else (),
@@ -219,14 +219,7 @@ class BankService:
         Raises:
             BusyError: On entering, too many imports are waiting.
         """
-        return self._turn(n_rows is None or n_rows > _SMALL_ROWS)
-
-    @property
-    def n_waiting(self) -> int:
-        """Number of imports that wait for their turn."""
-        return self._large.n_waiting + self._small.n_waiting
-
-    def _turn(self, is_large: bool) -> AbstractAsyncContextManager[None]:
+        is_large = n_rows is None or n_rows > _SMALL_ROWS
         return (self._large if is_large else self._small).turn()
 
     async def create_version(self, bank: str, request: BankImport) -> BankVersion:
