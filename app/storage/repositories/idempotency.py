@@ -156,8 +156,8 @@ class IdempotencyRepository(Repository):
             .values(**values)
         )
 
-    async def purge(self) -> int:
-        """Delete answers older than a day; return their number."""
+    async def purge(self) -> None:
+        """Delete answers older than a day."""
         place = tuple_(IdempotencyRow.principal, IdempotencyRow.key)
         expired = (
             select(IdempotencyRow.principal, IdempotencyRow.key)
@@ -165,10 +165,7 @@ class IdempotencyRepository(Repository):
             .order_by(IdempotencyRow.principal, IdempotencyRow.key)
             .with_for_update()
         )
-        purged = await self._db.scalars(
-            delete(IdempotencyRow).where(place.in_(expired)).returning(IdempotencyRow.key)
-        )
-        return len(purged.all())
+        await self._db.execute(delete(IdempotencyRow).where(place.in_(expired)))
 
 
 def _expired() -> ColumnElement[bool]:
