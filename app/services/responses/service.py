@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from app.engine.responses import ResponseTable
-from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
+from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.files import FileFormat
 from app.exchange.py_irt import write_py_irt
 from app.exchange.response_files import Trial, write_csv, write_long, write_parquet
@@ -27,6 +27,7 @@ from app.services.responses.imports import (
     change_of,
 )
 from app.services.responses.sheets import CODE_OF, FRACTION, NOT_RUN, RIGHT, WRONG, Sheet, table_of
+from app.services.waiting import again_if_taken
 from app.storage.database import Database
 from app.storage.identifiers import may_name, new_id
 from app.storage.unit_of_work import UnitOfWork
@@ -181,10 +182,7 @@ class ResponseSetService:
         """
         made = new_set(name)
         async with self.reader.answers(request) as draft:
-            try:
-                return await self._import_named(made, draft, dry_run=dry_run)
-            except AlreadyExistsError:  # somebody made the set meanwhile
-                return await self._import_named(made, draft, dry_run=dry_run)
+            return await again_if_taken(lambda: self._import_named(made, draft, dry_run=dry_run))
 
     async def _import_named(
         self, made: ResponseSet, draft: Draft, *, dry_run: bool
