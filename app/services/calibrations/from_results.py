@@ -80,7 +80,7 @@ class BankBegun:
         response_set: Response set with the answers; None if no answers were stored.
         calibration: Calibration that makes the version; None if it was not started (`stopped`).
         stopped: Why no calibration was started, and what it needs; imported data stays.
-        incomplete: Number of unanswered questions, for some of the models that lack answers.
+        n_incomplete: Number of models without answers to some questions.
     """
 
     bank: Bank
@@ -92,7 +92,6 @@ class BankBegun:
     calibration: CalibrationRecord | None
     stopped: str | None
     n_models: int
-    incomplete: Mapping[str, int]
     n_incomplete: int
     choices: Sequence[Choice]
     left_out: Mapping[str, Sequence[str]]
@@ -174,7 +173,7 @@ class ResultBanks:
         # The scorers of a withheld bank are visible to few, but the source of answers to all.
         told = {name: known for name, known in asked.items() if name != "scorer"}
         draft.choices = replace(draft.choices, asked=told)
-        incomplete = {} if wanted.questions_only else _incomplete(draft)
+        n_incomplete = 0 if wanted.questions_only else _n_incomplete(draft)
         spec = BankSpec(
             name=wanted.name,
             description=f"Made of {found.asked['source']}.",
@@ -216,8 +215,7 @@ class ResultBanks:
             calibration=None,
             stopped=None,
             n_models=n_models,
-            incomplete=dict(list(incomplete.items())[:10]),
-            n_incomplete=len(incomplete),
+            n_incomplete=n_incomplete,
             choices=found.choices,
             left_out=found.left_out,
             skipped=() if imported is None else imported.skipped,
@@ -255,15 +253,13 @@ def _asked(found: Found, marking: Marking) -> AskedJson:
     return {**style, **cast(AskedJson, found.asked)}
 
 
-def _incomplete(draft: Draft) -> dict[str, int]:
-    """Number of missing answers by model, for models that lack any; the most first."""
+def _n_incomplete(draft: Draft) -> int:
+    """Number of models without answers to some questions."""
     answered: dict[str, int] = {}
     for (examinee, _), sheet in draft.sheets.items():
         n_answered = sum(sheet.counts().values())
         answered[examinee] = max(answered.get(examinee, 0), n_answered)
-    n_items = len(draft.columns)
-    lacking = {name: n_items - n for name, n in answered.items() if n < n_items}
-    return dict(sorted(lacking.items(), key=lambda entry: -entry[1]))
+    return sum(n < len(draft.columns) for n in answered.values())
 
 
 async def _marking(
