@@ -111,4 +111,3 @@ class Endpoint:
     created_by: str | None = field(default_factory=maker)
     created_at: datetime | None = None
     updated_at: datetime | None = None
-    archived_at: datetime | None = None

@@ -107,11 +107,6 @@ class Database:
         )
 
     @property
-    def url(self) -> str:
-        """URL of the database for another process of Sextant; contains the password."""
-        return self._url.render_as_string(hide_password=False)
-
-    @property
     def conninfo(self) -> str:
         """Connection string for libpq clients, such as the queue's pool; contains the password."""
         # Keywords, not a URL, because libpq does not decode a + in a URL as a space.

@@ -106,7 +106,7 @@ async def test_items_and_parameters_make_a_version(
     assert loaded.position_of("q3") == 2
     assert loaded.is_pretest(2)
     assert loaded.position_of("q4") is None
-    assert loaded.has_content
+    assert loaded.n_without_content == 0
     asked = await versions.items_at(loaded, [1, 0])
     assert asked[1].content == items[0].content
     assert asked[1].scorer == ScorerSpec("exact")
@@ -158,7 +158,7 @@ async def test_parameters_alone_have_no_content(
     version = not_none(report.version)
     assert not version.has_content
     loaded = await versions.load(version.id)
-    assert not loaded.has_content
+    assert loaded.n_without_content
     assert loaded.n_without_content == 2
     assert report.findings == ()
 

@@ -321,11 +321,6 @@ class LoadedVersion:
         """Number of items that may be asked."""
         return int(self.active.sum())
 
-    @property
-    def has_content(self) -> bool:
-        """Whether every active item has content with which an endpoint can be asked."""
-        return self.n_without_content == 0
-
     def position_of(self, key: str) -> int | None:
         """Position of the item with this key; `None` if the version has none such."""
         return self._positions.get(key)
