@@ -1,7 +1,7 @@
 """Reports of bank versions and of sessions, and items under new answers, as JSON."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Annotated, Literal, Self
 
 from pydantic import TypeAdapter
@@ -169,8 +169,8 @@ class DriftRead(Output):
     """At most `limit` items, drifted ones first."""
 
     @classmethod
-    def of(cls, look: DriftLook, data: Sequence[DriftItemRead] = ()) -> Self:
-        """The outgoing shape, with some of the items."""
+    def of(cls, look: DriftLook) -> Self:
+        """The outgoing shape, without its items, which are made bit by bit."""
         return cls(
             version_id=look.version.id,
             scale=look.version.scale,
@@ -179,7 +179,7 @@ class DriftRead(Output):
             verdict=look.verdict,
             figures=DriftFigures.model_validate(drift_figures(look.drift)),
             n_items=len(look.drift.keys),
-            data=list(data),
+            data=[],
         )
 
 
@@ -205,7 +205,6 @@ async def drift_json(look: DriftLook, *, limit: int) -> AsyncGenerator[bytes]:
 
 def _item(look: DriftLook, j: int) -> DriftItemRead:
     drift = look.drift
-
     key, drifted = drift.keys[j], bool(drift.drifted[j])
     return DriftItemRead(
         key=key,

@@ -17,7 +17,6 @@ from app.records.fields import convert, shallow
 from app.records.figures import SessionFigures
 from app.records.leased import ENDED
 from app.records.sessions import (
-    ALL_SESSIONS,
     UNDERWAY,
     Administration,
     Advance,
@@ -145,9 +144,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """Lock and return sessions whose client is silent for longer than it announced."""
         return list((await self._db.scalars(sql.IDLE)).all())
 
-    async def list_page(
-        self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
-    ) -> Page[SessionRecord]:
+    async def list_page(self, request: PageRequest, wanted: SessionFilter) -> Page[SessionRecord]:
         """One page of sessions that pass all given filters."""
         filters = given(
             (SessionRow.status, wanted.status),
