@@ -18,6 +18,7 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx2
 
+from app.acting import present
 from app.adapters.connections import GuardedHTTPTransport, Resolve, opened_connection, resolve_host
 from app.adapters.guard import AddressGuard
 from app.errors import (
@@ -85,24 +86,27 @@ class Transport:
         max_connections: int = MAX_CONNECTIONS,
         resolve: Resolve = resolve_host,
     ) -> None:
-        # No httpx2 client is used: redirects have our own rules, and its cookies would be shared by
-        # endpoints of different owners.
-        self._connections = GuardedHTTPTransport(
-            guard,
-            resolve,
-            httpx2.Limits(
-                max_connections=max_connections,
-                max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-                keepalive_expiry=IDLE_CONNECTION_S,
-            ),
+        limits = httpx2.Limits(
+            max_connections=max_connections,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_CONNECTION_S,
         )
+        # No httpx2 client is used: redirects have our own rules, and its cookies would be shared by
+        # endpoints of different owners. The guard sees new connections alone, so callers from
+        # elsewhere have their own: one of a local caller may lead to a private address.
+        self._connections = {
+            from_elsewhere: GuardedHTTPTransport(guard, resolve, limits)
+            for from_elsewhere in (False, True)
+        }
 
     async def __aenter__(self) -> Self:
-        await self._connections.__aenter__()
+        for connections in self._connections.values():
+            await connections.__aenter__()
         return self
 
     async def __aexit__(self, *failure: Any) -> None:
-        await self._connections.__aexit__(*failure)
+        for connections in self._connections.values():
+            await connections.__aexit__(*failure)
 
     async def post_json(
         self,
@@ -181,13 +185,14 @@ class Transport:
         self, url: httpx2.URL, content: bytes, headers: dict[str, str]
     ) -> httpx2.Response:
         resends = 0
+        connections = self._connections[present().is_from_elsewhere]
         while True:
             request = httpx2.Request(
                 "POST", url, content=content, headers=headers, extensions=_EXTENSIONS
             )
             opened_connection.set(False)
             try:
-                return await self._connections.handle_async_request(request)
+                return await connections.handle_async_request(request)
             except httpx2.HTTPError as exc:
                 # A server may close an idle connection just when it is used again. The call was
                 # then not read and can be repeated.

@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from app.acting import NOBODY, acting_for
 from app.adapters import connections
 from app.adapters.guard import AddressGuard, IPAddress
 from app.adapters.transport import Transport
@@ -109,6 +110,22 @@ async def test_the_checked_address_is_the_one_connected_to(faults_url: str) -> N
     async with Transport(guard=LOCAL, resolve=rebinding) as transport:
         with pytest.raises(BlockedAddressError, match=r"169\.254\.169\.254"):
             await post(transport, f"http://rebind.example:{port}/ok/x")
+
+
+async def test_a_caller_from_elsewhere_gets_no_open_connection_of_a_local_one(
+    faults: FaultServer, faults_url: str
+) -> None:
+    async def resolve(host: str, port: int) -> list[IPAddress]:
+        return [ipaddress.ip_address("127.0.0.1")]
+
+    url = f"http://near.example:{httpx2.URL(faults_url).port}/ok/x"
+    async with Transport(guard=LOCAL, resolve=resolve) as transport:
+        assert await post(transport, url) == 200
+        with acting_for(replace(NOBODY, is_from_elsewhere=True)):
+            with pytest.raises(BlockedAddressError, match="loopback"):
+                await post(transport, url)
+        assert await post(transport, url) == 200
+    assert len(faults.calls) == 2
 
 
 async def test_a_forbidden_address_of_a_name_is_skipped_for_an_allowed_one(
