@@ -121,9 +121,9 @@ async def test_a_caller_from_elsewhere_gets_no_open_connection_of_a_local_one(
     url = f"http://near.example:{httpx2.URL(faults_url).port}/ok/x"
     async with Transport(guard=LOCAL, resolve=resolve) as transport:
         assert await post(transport, url) == 200
-        with acting_for(replace(NOBODY, is_from_elsewhere=True)):
-            with pytest.raises(BlockedAddressError, match="loopback"):
-                await post(transport, url)
+        elsewhere = acting_for(replace(NOBODY, is_from_elsewhere=True))
+        with elsewhere, pytest.raises(BlockedAddressError, match="loopback"):
+            await post(transport, url)
         assert await post(transport, url) == 200
     assert len(faults.calls) == 2
 

@@ -389,6 +389,15 @@ async def _only_writers_choose_or_move_a_scorer(
             rescore = f"/v1/sessions/{session}:rescore"
             await problem_of(runner, rescore, scorer, 403, "missing_scope", says="withheld")
     await posted(runner, f"/v1/sessions/{echo}:rescore", {}, 202)
+    # Another bank with a guessed question would tell whether the guess is right.
+    by_hand = {"bank": TWIN, "mode": "manual"}
+    own = (await posted(runner, "/v1/sessions", by_hand))["id"]
+    await posted(runner, f"/v1/sessions/{own}:cancel", {})
+    for session, bank in ((echo, TWIN), (moved, BANK), (own, BANK)):
+        target = (await got(runner, f"/v1/banks/{bank}"))["latest_version"]["id"]
+        replay = f"/v1/sessions/{session}:replay"
+        body = {"bank_version_id": target}
+        await problem_of(runner, replay, body, 403, "missing_scope", says="another bank")
     # Scorers of an open bank would receive answers given on a withheld one.
     await refusal_of(runner.post(f"/v1/sessions/{moved}:rescore", json={}), 403, "missing_scope")
 

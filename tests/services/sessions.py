@@ -19,6 +19,7 @@ from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
+from app.services.visibility import View
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.events import Kind
@@ -110,7 +111,11 @@ async def replayed(
 ) -> SessionRecord:
     """Estimate again from the answers of a session, by default with the settings it had."""
     return await services.derived_sessions.replay(
-        session_id, changes or {}, bank_version_id=version, metadata={"why": "again"}
+        session_id,
+        changes or {},
+        bank_version_id=version,
+        metadata={"why": "again"},
+        view=View(is_whole=True),
     )
 
 

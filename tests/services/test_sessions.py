@@ -17,6 +17,7 @@ from app.services.sessions.plan import SessionPlan, nothing_to_ask
 from app.services.sessions.report import SessionFormat
 from app.services.sessions.run import open_run
 from app.services.sessions.service import SessionService
+from app.services.visibility import View
 from app.storage.paging import PageRequest
 from tests.services.banks import alike, make_bank, question
 from tests.services.sessions import answered, by_hand, length, scripted, spec
@@ -295,7 +296,10 @@ async def test_a_replay_on_a_larger_version_may_be_extended(services: Services) 
     whole = await answered(services, begun, lambda _: {"score": 1.0})
     large = await make_bank(services, "large", alike(*"abcdefgh"))
     derived = services.derived_sessions
-    replay = await derived.replay(whole.id, {}, bank_version_id=large.id, metadata={})
+    everything = View(is_whole=True)
+    replay = await derived.replay(
+        whole.id, {}, bank_version_id=large.id, metadata={}, view=everything
+    )
     assert replay.stop_reason == whole.stop_reason == "bank_exhausted"
     assert nothing_to_ask(replay) is None
     assert (await derived.extend(replay.id, length(9), {})).status == "awaiting_response"

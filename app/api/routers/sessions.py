@@ -284,9 +284,16 @@ async def extend_session(
 async def replay_session(
     session_id: SessionId, body: SessionReplay, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
-    """Estimate again from the answers of an ended session, by another estimator or bank version."""
+    """Estimate again from the answers of an ended session, by another estimator or bank version.
+
+    To move answers to or from a withheld bank a key needs `banks:write`.
+    """
     created = await opened.derived_sessions.replay(
-        session_id, body.changes(), bank_version_id=body.bank_version_id, metadata=body.metadata
+        session_id,
+        body.changes(),
+        bank_version_id=body.bank_version_id,
+        metadata=body.metadata,
+        view=view,
     )
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created, view)

@@ -8,8 +8,9 @@ import numpy as np
 
 from app.engine import StopReason
 from app.engine.design.design import stops_when
-from app.errors import FieldProblem, InvalidInputError, InvalidStateError
+from app.errors import FieldProblem, InvalidInputError, InvalidStateError, MissingScopeError
 from app.items import ItemContent, Outcome, ScorerSpec
+from app.records.banks import OPEN
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
 from app.records.leased import ENDED
@@ -36,6 +37,7 @@ from app.services.sessions.plan import PretestPlan, SessionPlan, nothing_to_ask
 from app.services.sessions.rescoring import Change, changes, old_closings
 from app.services.sessions.run import open_run
 from app.services.sessions.service import SessionService
+from app.services.visibility import View
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.banks import scorer_json
@@ -144,6 +146,7 @@ class DerivedSessions:
         *,
         bank_version_id: str | None,
         metadata: Mapping[str, str],
+        view: View,
     ) -> SessionRecord:
         """Estimate again from an ended session's answers under other settings, without asking.
 
@@ -151,6 +154,7 @@ class DerivedSessions:
         provenance. Another bank has an item if the key and the question are the same.
 
         Raises:
+            MissingScopeError: One of two banks is withheld, and the caller may not write banks.
             InvalidInputError: None of its items is in the other bank version.
         """
         parent, administrations = await self._ended(session_id)
@@ -162,6 +166,11 @@ class DerivedSessions:
             version = await self.versions.load(bank_version_id)
             version = version.asking_as(parent.provenance["asking"])
             if version.bank_id != source.bank_id:
+                if not view.shows(withheld=parent.withheld or version.visibility != OPEN):
+                    raise MissingScopeError(
+                        "The questions that two banks share confirm a guess at a withheld one: a "
+                        "replay on another bank needs a key with the scope 'banks:write'."
+                    )
                 closed = await self._of_the_same_questions(closed, source, version)
             closed = moved(closed, source, version)
         closed = renumbered(closed)
