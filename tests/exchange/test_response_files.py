@@ -397,9 +397,21 @@ def test_a_crashed_run_is_read_from_its_journal() -> None:
     assert [r.item for r in records(archive(whole))] == ["arc/3"]
 
 
+def directory_with(**fields: int) -> SourceFile:
+    """Return an archive whose directory says something else about its entry, or about itself."""
+    places = {"version": ("PK\x01\x02", 6), "start": ("PK\x05\x06", 18)}
+    content = bytearray(traps.archive({"header.json": HEADER}))
+    for name, value in fields.items():
+        mark, offset = places[name]
+        content[content.rindex(mark.encode()) + offset] = value
+    return SourceFile.of_bytes("log.eval", bytes(content))
+
+
 @pytest.mark.parametrize(
     ("file", "message"),
     [
+        (directory_with(version=123), r"expected a whole ZIP archive.*version 12\.3"),
+        (directory_with(start=1), "header.json: broken entry"),
         (archive({"x.json": 1}), "header.json or _journal/start.json"),
         (archive({"header.json": [1]}), "`eval` is no object"),
         (archive({"header.json": HEADER}, broken=True), "header.json: broken entry"),

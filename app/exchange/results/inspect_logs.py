@@ -289,7 +289,7 @@ class _Archive:
         self._unpacked = 0
         try:
             self._archive = zipfile.ZipFile(stream)
-        except (zipfile.BadZipFile, OSError, ValueError) as exc:
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as exc:
             raise FileFormatError(
                 f"{name}: expected a whole ZIP archive, got one without its end: a run that was "
                 f"cut off, or a copy that is not whole ({exc})."
@@ -321,7 +321,7 @@ class _Archive:
                 f"{place}: packed in a way that cannot be read here ({exc}); write the log again "
                 "with `inspect log convert --to json`."
             ) from exc
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as exc:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as exc:
             raise FileFormatError(f"{place}: broken entry: {exc}.") from exc
         if len(content) > MAX_ENTRY_BYTES:
             raise FileFormatError(f"{place}: expected at most {MAX_ENTRY_BYTES} bytes, got more.")
