@@ -19,6 +19,7 @@ from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError
 from app.records.gates import BASELINE_LIMITS
 from tests.cli.shell import done, refused, sextant
+from tests.databases import rows
 from tests.servers import serving
 
 
@@ -210,7 +211,9 @@ rules:
 
 
 @pytest.mark.usefixtures("own_server")
-def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -> None:
+def test_a_policy_needs_one_session_per_commit(
+    model_url: str, tmp_path: Path, database_url: str
+) -> None:
     path, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
     path.write_text(POLICY.format(url=model_url))
     of_commit = ("--policy", path, "--commit", "abc", "--markdown", comment)
@@ -233,6 +236,9 @@ def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -
     assert {one["session_id"] for one in gate(*of_commit)["rules"]} == {session_id}
     path.write_text(path.read_text().replace("seed: 1", "seed: 2"))
     assert session_id not in {one["session_id"] for one in gate(*of_commit)["rules"]}
+    # A test of another key proves nothing, whatever its metadata say.
+    others = rows(database_url, "UPDATE sessions SET created_by = 'another' RETURNING id")
+    assert {(one["session_id"],) for one in gate(*of_commit)["rules"]}.isdisjoint(others)
 
     path.write_text(path.read_text().replace("threshold: 0.3", "threshold: 0.7"))
     path.write_text(path.read_text().replace("extend_to: 40", "extend_to: 10"))

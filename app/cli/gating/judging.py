@@ -102,7 +102,11 @@ class Judge:
     ) -> list[Verdict]:
         metadata, first = self._metadata(rules), _asking(rules)
         if self.commit and (known := await self._known(bank, metadata)) is not None:
-            return [replace(one, reused=True) for one in await self.by(known, rules)]
+            gate = await self._post("/v1/gates", {**first.body(), "session_id": known["id"]})
+            # Whoever may run tests can give one these metadata, and answer it by hand.
+            if gate["created_by"] == known["created_by"]:
+                verdicts = await self.by(known, rules, {first.name: str(gate["id"])})
+                return [replace(one, reused=True) for one in verdicts]
         left = self.policy.budget.left(spent)
         if not all(left.values()):
             raise InvalidInputError(f"The policy's budget is used up: bank {bank!r} was not asked.")
