@@ -10,7 +10,7 @@ from app.errors import InvalidStateError, NotFoundError
 from app.records.fields import convert, shallow
 from app.records.webhooks import Delivery, Webhook
 from app.storage.paging import Page, PageRequest
-from app.storage.rows.projects import DeliveryRow, WebhookRow
+from app.storage.rows.projects import DeliveryRow, ProjectRow, WebhookRow
 from app.storage.scoping import Repository, of_opened
 
 #: Largest number of webhooks of a project, since each makes its own calls in every worker.
@@ -44,6 +44,8 @@ class WebhookRepository(Repository):
         Raises:
             InvalidStateError: The project has the largest number of webhooks already.
         """
+        of_project = select(ProjectRow.id).where(ProjectRow.id == new.project_id)
+        await self._db.execute(of_project.with_for_update(key_share=True))  # additions take turns
         if (await self._db.scalar(select(func.count(WebhookRow.id))) or 0) >= _MOST:
             raise InvalidStateError(f"A project has at most {_MOST} webhooks: delete one first.")
         self._db.add(WebhookRow(**shallow(new)))
