@@ -18,6 +18,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from app.acting import owner
 from app.api.disconnects import while_connected
+from app.api.rates import turn_given_up
 from app.api.routing import allow
 from app.api.schemas.events import EventList, EventRead
 from app.deps import identify
@@ -125,7 +126,8 @@ async def wait_for_end(
                     async for _ in told:
                         pass
 
-    await while_connected(request, ended())
+    async with turn_given_up(request):
+        await while_connected(request, ended())
 
 
 async def events_for(

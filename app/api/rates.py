@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -52,10 +52,21 @@ async def reading_turn(request: Request, key_id: str) -> AsyncIterator[None]:
     lane = _reading.get(key_id)
     if lane is None:
         lane = _reading[key_id] = FairSemaphore(READ_AT_A_TIME, _WAITING)
-    async with lane.turn():
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(lane.turn())
         if await request.is_disconnected():
             raise ClientDisconnect
+        request.state.reading = lane, held
         yield
+
+
+@asynccontextmanager
+async def turn_given_up(request: Request) -> AsyncIterator[None]:
+    """Leave a request's turn to read to others of its key until the block ends."""
+    lane, held = request.state.reading
+    await held.aclose()
+    yield
+    await held.enter_async_context(lane.turn())
 
 
 def let_in(

@@ -158,6 +158,17 @@ async def test_a_waiting_client_is_told_of_the_end_at_once(client: Client) -> No
     await refusal_of(unknown, 404, "not_found")
 
 
+async def test_clients_that_wait_leave_their_key_its_turns_to_read(client: Client) -> None:
+    path = await begun(client)
+    waits = [asyncio.create_task(client.get(path, params={"wait": 60})) for _ in range(20)]
+    async with asyncio.timeout(50):
+        for _ in range(30):  # turns are given in order, so the later reads come after the waits
+            assert (await got(client, path))["status"] == "awaiting_response"
+    assert not any(wait.done() for wait in waits)
+    await client.post(f"{path}:cancel")
+    assert {answer.json()["status"] for answer in await asyncio.gather(*waits)} == {"cancelled"}
+
+
 async def test_a_cost_that_some_answers_do_not_tell_is_unknown(client: Client) -> None:
     path = await begun(client, concurrency=1, stopping={"max_items": 6})
     session: dict[str, Any] = {}
