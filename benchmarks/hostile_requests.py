@@ -60,6 +60,13 @@ def guesses() -> object:
     return {"items": file, "provisional": True, "dry_run": True}
 
 
+def unknown_items() -> object:
+    return {
+        "keys": [8 * f"k{n}" for n in range(10_000)],
+        "content_hashes": [f"{n:064x}" for n in range(10_000)],
+    }
+
+
 async def provisional(client: Client) -> object:
     name = f"own-{time.monotonic_ns()}"
     await client.post("/v1/banks", json={"name": name})
@@ -139,6 +146,10 @@ REQUESTS: dict[str, tuple[Run, int]] = {
         4,
     ),
     "provisional: 100,000 guesses": (provisional, 4),
+    "items: 20,000 of which the bank has none": (
+        sending("/v1/banks/big/items:match", unknown_items),
+        10,
+    ),
     "projects: 800 at once": (projects, 4),
     "keys: limits that change": (keys, 4),
     "catalogue: names that are paths": (installs, 4),

@@ -124,10 +124,12 @@ class ItemRepository(Repository):
         self, bank_id: str, keys: Sequence[str], hashes: Sequence[str]
     ) -> list[tuple[str, str]]:
         """Key and content hash of matching items; items without text have no hash."""
-        by_hash = ItemRow.content_hash.in_(hashes) & HAS_CONTENT
+        # As arrays: thousands of parameters would hold up the event loop.
+        by_key = ItemRow.key == func.any(list(keys))
+        by_hash = (ItemRow.content_hash == func.any(list(hashes))) & HAS_CONTENT
         query = (
             select(ItemRow.key, ItemRow.content_hash)
-            .where(ItemRow.bank_id == bank_id, ItemRow.key.in_(keys) | by_hash)
+            .where(ItemRow.bank_id == bank_id, by_key | by_hash)
             .order_by(ItemRow.id)
         )
         return [(row.key, row.content_hash) for row in await self._db.execute(query)]
