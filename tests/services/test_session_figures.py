@@ -129,6 +129,12 @@ def test_quantiles_of_latency_are_the_least_values_that_so_many_do_not_exceed(n:
     assert metered(PAID).figures(0.0)["latency_ms"] is None
 
 
+def test_quantiles_of_latency_are_of_single_answers_also_where_items_are_repeated() -> None:
+    fast, slow = (replace(PAID, latency_ms=value) for value in (10.0, 90.0))
+    usage = metered(*[combined([fast, fast, replace(UNTOLD, latency_ms=None), slow])] * 5)
+    assert usage.figures(0.0)["latency_ms"] == {"p50": 10.0, "p95": 90.0}
+
+
 def test_judges_and_the_cache_are_summed_apart() -> None:
     cost: Any = {"calls": 2, "tokens_in": 30, "tokens_out": 4, "usd": 0.25}
     judged: Any = {"usage": cost, "cached": {**cost, "usd": 1.0}}
@@ -229,6 +235,18 @@ def test_the_cost_of_an_item_is_unknown_without_items_or_without_prices() -> Non
 
     assert [told(1.0, 4), told(0.0, 4), told(1.0, 0), told(None, 4)] == [0.25, 0.0, None, None]
     assert told(1.0, 6, pretest=2) == 0.125  # the cost includes that of trial questions
+
+
+def test_the_cost_of_an_item_counts_cached_answers_with_the_price_of_their_calls() -> None:
+    def told(kept: float | None, judge: dict[str, float] | None = None) -> float | None:
+        cache = {"usd": kept, "calls": 3}
+        usage = {"usd": 0.25, "cache": cache, "judge": judge}
+        cost: float | None = effort_of({"usage": usage, "progress": {"items": 4}})["usd_per_item"]
+        return cost
+
+    assert told(0.75) == 0.25
+    assert told(None) is None
+    assert told(0.75, judge={"usd": 1.0}) is None  # the judge's calls may be among the cached ones
 
 
 def test_spare_time_grows_with_the_clock_up_to_its_most() -> None:

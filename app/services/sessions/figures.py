@@ -60,7 +60,7 @@ from app.records.figures import (
 )
 from app.records.sessions import Closing
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.scorer_calls import Spending, spent_by
+from app.services.endpoints.scorer_calls import Spending, spent_by, total
 
 #: Least number of scored answers for a result.
 MIN_MARKED = KNOTS[0]
@@ -299,8 +299,8 @@ class Meter:
 
     def take(self, closing: Closing, item: int | None) -> None:
         """Count a closing; `item` is the item's position, or None for a pretest item."""
-        if closing.latency_ms is not None:
-            insort(self._latencies, closing.latency_ms)
+        for latency_ms in _latencies(closing):
+            insort(self._latencies, latency_ms)
         is_written, budget = closing.outcome in _METERED, self._budget
         if closing.attempts and is_written:
             no_tokens = closing.tokens_in is None or closing.tokens_out is None
@@ -374,8 +374,14 @@ def saved(found: Iterable[CallsFigures | None]) -> CallsFigures | None:
 
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """`usd_per_item`, the mean cost of a session's items, and `latency_ms` of its answers."""
+    """`usd_per_item`, the mean cost of a session's items, and `latency_ms` of its answers.
+
+    Cached answers count with the price of their calls, as models are compared by this cost. It is
+    unknown if a session has both cached answers and judges, whose cached calls are in the same sum.
+    """
     usage, usd = figures["usage"], figures["usage"]["usd"]
+    if (kept := usage.get("cache")) is not None:
+        usd = total((usd, kept["usd"] if usage.get("judge") is None else None))
     # The cost includes that of pretest items.
     items = figures["progress"]["items"] + figures.get("pretest", {}).get("items", 0)
     return {
@@ -390,6 +396,13 @@ def spent_figures(meters: Iterable[Meter]) -> SpentFigures:
     for meter in meters:
         spent, at_most = spent + meter.spent, at_most + meter.at_most
     return {**spent.figures(), "at_most": None if spent == at_most else at_most.figures()}
+
+
+def _latencies(closing: Closing) -> list[float]:
+    """Latency of each answer to an item; the closing's own is that of the slowest repeat."""
+    repeats: Sequence[Mapping[str, Any]] = (closing.method or {}).get("repeats", [])
+    answers = [each["latency_ms"] for each in repeats] or [closing.latency_ms]
+    return [latency_ms for latency_ms in answers if latency_ms is not None]
 
 
 def _cost(closing: Closing, *, unsaid: bool) -> Spending:
