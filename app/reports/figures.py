@@ -122,6 +122,19 @@ def is_surprising(score: float | None, expected: float | None) -> bool:
     return score is not None and expected is not None and abs(score - expected) >= _SURPRISE
 
 
+def usd_per_item(figures: Mapping[str, Any]) -> float | None:
+    """Mean cost of a session's items, as if the cache had saved nothing; None where unknown."""
+    usage = figures["usage"]
+    # The cost includes that of trial questions.
+    items = figures["progress"]["items"] + (figures.get("pretest") or {"items": 0})["items"]
+    spent, kept = usage["usd"], usage.get("cache")
+    saved = 0.0 if kept is None else kept["usd"]
+    # What the cache saved is also of judges, whose calls the session's cost leaves out.
+    if spent is None or saved is None or not items or (kept and usage.get("judge")):
+        return None
+    return float(spent + saved) / items
+
+
 def took(milliseconds: float) -> str:
     """Format how long an answer took."""
     if milliseconds < 1000:

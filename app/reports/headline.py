@@ -9,7 +9,7 @@ from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
 from app.records.fields import Interval
-from app.records.figures import SessionFigures
+from app.records.figures import ScoreFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     Headline,
@@ -19,6 +19,7 @@ from app.reports.figures import (
     asked_caution,
     unparsed_caution,
     unscored,
+    usd_per_item,
 )
 from app.reports.joins import HEADINGS, join_caution
 
@@ -48,13 +49,14 @@ def headline_of(session: SessionRecord) -> Headline | None:
     # Older scores do not tell how many questions they are about.
     n_items = provenance["n_items"] + provenance.get("n_never_asked", 0)
     n_askable = score.get("n_askable", provenance["n_items"])
-    usd = figures["usage"]["usd"]
+    each = usd_per_item(figures)
     stands: Mapping[str, Any] = estimate.get("extrapolation") or {}
     is_placed = stands.get("standing") not in (None, PopulationPosition.UNKNOWN)
-    tags = [tag for tag in score.get("target") or {} if tag != WHOLE_BANK]
+    target = score.get("target") or {}
+    about = "" if set(target) <= {WHOLE_BANK} else f" ({', '.join(target)})"
     return Headline(
         examinee=session.endpoint_name or session.endpoint_model or "The examinee",
-        bank=f"{session.bank_name} ({', '.join(tags)})" if tags else session.bank_name,
+        bank=session.bank_name + about,
         score=score["value"],
         interval=score["interval"],
         answers=answers_right(progress["scored"], progress.get("right"), progress.get("mean")),
@@ -62,9 +64,9 @@ def headline_of(session: SessionRecord) -> Headline | None:
         n_items=score.get("n_items", n_items),
         n_askable=n_askable,
         equivalent_random_items=score.get("equivalent_random_items"),
-        usd=usd,
-        usd_all=_usd_all(figures, n_askable),
-        trust=_trust_within(score["interval"], _trust(session, score, stands)),
+        usd=figures["usage"]["usd"],
+        usd_all=None if each is None else each * n_askable,
+        trust=trust_of(session, score),
         better_than=stands["percentile"] / 100.0 if is_placed else None,
         recent=score.get("recent"),
         theta=estimate.get("theta"),
@@ -73,17 +75,10 @@ def headline_of(session: SessionRecord) -> Headline | None:
     )
 
 
-def _usd_all(figures: SessionFigures, n_askable: int) -> float | None:
-    """What asking all questions would cost, if the cache saved nothing; None where unknown."""
-    usage = figures["usage"]
-    # The cost includes that of trial questions.
-    asked = figures["progress"]["items"] + (figures.get("pretest") or {"items": 0})["items"]
-    spent, kept = usage["usd"], usage.get("cache")
-    saved = 0.0 if kept is None else kept["usd"]
-    # What the cache saved is also of judges, whose calls the session's cost leaves out.
-    if spent is None or saved is None or not asked or (kept and usage.get("judge")):
-        return None
-    return (spent + saved) / asked * n_askable
+def trust_of(session: SessionRecord, score: ScoreFigures) -> Trust:
+    """How far to trust a score of a session: the one it is about, or that of the whole bank."""
+    stands: Mapping[str, Any] = session.summary["estimate"].get("extrapolation") or {}
+    return _trust_within(score["interval"], _trust(session, score, stands))
 
 
 def _trust_within(interval: Interval | None, trust: Trust) -> Trust:

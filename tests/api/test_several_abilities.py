@@ -227,6 +227,8 @@ async def test_a_score_is_known_only_where_all_its_own_questions_were_asked(
     whole = next(task for task in told["profile"]["tasks"] if task["tag"] == "all")
     assert entry["score"]["interval"] == whole["interval"]
     assert entry["score"]["method"] == "combined"
+    reason = "All questions were asked."  # of the task
+    assert told["headline"]["trust"]["reason"] == reason != entry["trust"]["reason"]
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv", "mirt"])

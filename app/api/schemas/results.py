@@ -17,7 +17,7 @@ from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigur
 from app.records.gates import Baseline, GateSpec, NamedBaseline
 from app.records.sessions import Examinee
 from app.reports.figures import Trust
-from app.reports.headline import headline_of
+from app.reports.headline import trust_of
 from app.services.endpoints.scorer_calls import total
 from app.services.results.comparisons import Compared, Comparison
 from app.services.results.gates import Gate
@@ -352,9 +352,9 @@ class LeaderboardEntry(Output):
     def of(cls, entry: Entry, view: View) -> "LeaderboardEntry":
         """From the service's value."""
         record = view.session(entry.session)
-        headline, asked = headline_of(record), record.provenance["endpoint"]
-        usage, progress = record.summary["usage"], record.summary["progress"]
-        judge, score = usage.get("judge"), entry.result.score
+        asked, progress = record.provenance["endpoint"], record.summary["progress"]
+        usage, score = record.summary["usage"], entry.result.score
+        judge = usage.get("judge")
         if score is not None and score["method"] == ALL_ITEMS:
             score = {**score, "interval": None}
         return cls.model_validate(
@@ -373,7 +373,7 @@ class LeaderboardEntry(Output):
                 "tokens": total((usage["tokens_in"], usage["tokens_out"])),
                 "usd": usage["usd"],
                 "judge_usd": judge and judge["usd"],
-                "trust": headline and headline.trust,
+                "trust": score and trust_of(record, score),
                 "base_url": asked and asked.get("base_url"),
                 "kind": asked and asked.get("kind"),
                 **effort_of(record.summary),

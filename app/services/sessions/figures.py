@@ -59,8 +59,9 @@ from app.records.figures import (
     UsageFigures,
 )
 from app.records.sessions import Closing
+from app.reports.figures import usd_per_item
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.scorer_calls import Spending, spent_by, total
+from app.services.endpoints.scorer_calls import Spending, spent_by
 
 #: Least number of scored answers for a result.
 MIN_MARKED = KNOTS[0]
@@ -374,19 +375,10 @@ def saved(found: Iterable[CallsFigures | None]) -> CallsFigures | None:
 
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """`usd_per_item`, the mean cost of a session's items, and `latency_ms` of its answers.
-
-    Cached answers count with the price of their calls, as models are compared by this cost. It is
-    unknown if a session has both cached answers and judges, whose cached calls are in the same sum.
-    """
-    usage, usd = figures["usage"], figures["usage"]["usd"]
-    if (kept := usage.get("cache")) is not None:
-        usd = total((usd, kept["usd"] if usage.get("judge") is None else None))
-    # The cost includes that of pretest items.
-    items = figures["progress"]["items"] + figures.get("pretest", {}).get("items", 0)
+    """`usd_per_item`, the mean cost of a session's items, and `latency_ms` of its answers."""
     return {
-        "usd_per_item": usd / items if usd is not None and items else None,
-        "latency_ms": usage.get("latency_ms"),
+        "usd_per_item": usd_per_item(figures),
+        "latency_ms": figures["usage"].get("latency_ms"),
     }
 
 
