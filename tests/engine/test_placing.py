@@ -168,6 +168,20 @@ def test_curves_from_parameters_match_expected_scores_one_logit_to_each_side() -
         assert theta * made.curves.slopes[0] + made.curves.intercept == pytest.approx(logit(chance))
     assert (made.curves.slopes[0, 0], made.curves.intercept[0]) == pytest.approx((0.7, 0.7))
     assert (made.n_reference, made.place([])) == (0, None)
+    assert made.curves.dispersion == 1.0
+
+
+def test_curves_from_parameters_have_the_dispersion_of_continuous_scores() -> None:
+    a, b = np.ones(200), np.linspace(-2.0, 2.0, 200)
+    k = np.tile([0.1, 0.3], 100)
+    bank = ItemBank.from_difficulties(a=a, b=b, k=k)
+    shares = 1.0 / (1.0 + np.exp(b))
+    rng, phi = np.random.default_rng(4), 1.0 / k - 1.0  # beta scores with the variance k p (1 - p)
+    scores = rng.beta(phi * shares, phi * (1.0 - shares), size=(2000, 200))
+    ratio = scores.var(axis=0).sum() / (shares * (1.0 - shares)).sum()
+    assert LearnedCurves.of_parameters(bank).curves.dispersion == pytest.approx(ratio, rel=0.01)
+    certain = ItemBank.from_intercepts(a=a, intercept=np.full(200, 90.0), k=k)
+    assert LearnedCurves.of_parameters(certain).curves.dispersion == 0.001
 
 
 def test_an_examinee_is_beyond_by_a_standard_deviation_of_where_it_stands() -> None:

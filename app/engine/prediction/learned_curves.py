@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from app.engine.bank import ItemBank
+from app.engine.models.continuous import CONTINUOUS
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading, logit_of
 from app.engine.state import Z_95, Response, answered
@@ -26,6 +27,7 @@ _MOST = 1e6  # largest ratio that is shown
 _ALL = 99.5  # percentile that rounds to all
 _ROUNDED = 1e-4  # quantiles are stored with four decimals
 _EDGE = 1e-3  # expected scores nearer to 0 or 1 are moved here before the logit is taken
+_LEAST_DISPERSION = 1e-3  # as of learned curves
 
 
 class PopulationPosition(StrEnum):
@@ -111,7 +113,9 @@ class LearnedCurves:
             )
             logits = np.log(np.stack([below / (1.0 - below), above / (1.0 - above)]))
             curves = ScoreCurves(
-                0.5 * (logits[1] - logits[0])[None, :], 0.5 * (logits[0] + logits[1])
+                0.5 * (logits[1] - logits[0])[None, :],
+                0.5 * (logits[0] + logits[1]),
+                _dispersion(bank),
             )
         return cls(curves=curves, n_reference=0)
 
@@ -129,6 +133,16 @@ class LearnedCurves:
         elif at.position + sd < weakest:
             standing = PopulationPosition.BELOW
         return Place(standing, is_open, at.position)
+
+
+def _dispersion(bank: ItemBank) -> float:
+    """Variance of an average examinee's scores, relative to right and wrong answers."""
+    if bank.model is not CONTINUOUS:
+        return 1.0
+    mean, variance = bank.model.score_moments(bank.parameters, 0.0)
+    mean = np.clip(mean, _EDGE, 1.0 - _EDGE)
+    ratio = float(variance.sum()) / float((mean * (1.0 - mean)).sum())
+    return min(max(ratio, _LEAST_DISPERSION), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
