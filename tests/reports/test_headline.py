@@ -145,7 +145,7 @@ async def test_a_score_of_a_task_is_about_its_questions(services: Services) -> N
     record = await answered(services, selection={"target": {task: 1.0}})
     headline = not_none(headline_of(record))
     assert headline.n_items == headline.n_askable == version.tag_counts[task]
-    assert headline.bank == f"demo ({task})"
+    assert headline.bank == f"demo ({task})" == SessionBrief.of(record, View(is_whole=True)).bank
     mixed: Any = {**not_none(record.summary["score"]), "target": {"all": 0.5, task: 0.5}}
     of_both = replace(record, summary={**record.summary, "score": mixed})
     assert not_none(headline_of(of_both)).bank == f"demo (all, {task})"

@@ -348,6 +348,7 @@ class SessionBrief(Output):
     status: SessionStatus
     examinee: str | None
     bank: str
+    """Its name, with the tags that the score is about if it is not the whole bank."""
     items: int
     """Number of closed items."""
     expected_items: int | None
@@ -368,13 +369,14 @@ class SessionBrief(Output):
         record = view.session(record)
         figures, headline = record.summary, headline_of(record)
         name = record.endpoint_name or record.endpoint_model
+        about = headline.bank if headline else record.bank_name
         return cls.model_validate(
             {
                 **shallow(record),
                 **figures["progress"],
                 **figures["estimate"],
                 "examinee": name and name[:_SHORT],
-                "bank": record.bank_name[:_SHORT],
+                "bank": about[:_SHORT],
                 "score": headline and headline.score,
                 "interval": headline and headline.interval,
                 "equivalent_random_items": headline and headline.equivalent_random_items,
