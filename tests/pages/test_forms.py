@@ -145,6 +145,7 @@ async def test_an_endpoint_is_saved_and_never_shows_its_key(
     assert (stored["api_key_set"], stored["limits"]["rpm"]) == (True, 60)
     shown = (await browser.get(path)).text
     assert "16,000 tokens an answer" in shown
+    assert "spent today" not in shown  # it is counted only where a limit is set
     assert f'href="{FORM}?endpoint_id={stored["id"]}"' in shown
     probed = await browser.form(f"{path}/probe", of=path)
     assert probed.status_code == 424  # no server listens there
