@@ -132,7 +132,7 @@ def usd_per_item(figures: Mapping[str, Any]) -> float | None:
     # What the cache saved is also of judges, whose calls the session's cost leaves out.
     if spent is None or saved is None or not items or (kept and usage.get("judge")):
         return None
-    return float(spent + saved) / items
+    return float((spent + saved) / items)
 
 
 def took(milliseconds: float) -> str:
