@@ -138,6 +138,6 @@ def quarantine(findings: Iterable[Finding], *, allow: Collection[str] = ()) -> f
     """
     for code in allow:
         if code not in CODES:
-            raise UnknownNameError("lint code", code, CODES)
+            raise UnknownNameError("lint code", code, CODES, pointer="/allow")
     codes = QUARANTINED - set(allow)
     return frozenset(finding.item_id for finding in findings if finding.code in codes)

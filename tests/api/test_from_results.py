@@ -252,7 +252,7 @@ NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ),
     (MOSTLY_RIGHT, {}, "numeric 100.0 % of 19 right and 0.0 % of 1 wrong; exact"),
     ({NAME: _row(resps=[[" "]])}, {}, "The results hold no answers in words"),
-    ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
+    ({NAME: _row()}, {"prompts_of": "nobody"}, "prompts_of: expected one of the 1 models"),
     ({NAME: _row()}, {"tasks": ["other*"]}, "got none (no rows of the task other*)"),
     ({NAME: _row(target="")}, {}, "it has no right answer"),
     ({NAME: "{broken"}, {}, "; row 1: expected a JSON object: "),

@@ -83,6 +83,20 @@ async def test_answers_that_come_at_once_are_all_counted_once(client: Client) ->
     assert session["outcomes"]["scored"] == 40
 
 
+async def test_a_refused_answer_names_its_field(client: Client) -> None:
+    path = await begun(client)
+    first, *_ = await awaited(client, path)
+    token = {"step_token": first["step_token"]}
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({}, ""),
+        ({"response": "4", "score": 1.0}, ""),
+        ({"response": "4", "text": "5"}, "/text"),
+        ({"score": 1.0, "item_id": "another"}, "/item_id"),
+    ]
+    for answer, pointer in refused:
+        await problem_of(client, f"{path}/responses", {**token, **answer}, at=pointer)
+
+
 async def test_an_item_is_given_back_or_answered_at_once_but_only_once(client: Client) -> None:
     path = await begun(client)
     for item in await awaited(client, path):

@@ -163,11 +163,11 @@ AFAR = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "price": DEA
 PRICED, OTHER = ({"endpoint": {**AFAR, "model": model}} for model in "ab")
 NONSENSE = {"endpoint": {"kind": "scripted", "options": {"nonsense": 1}}}
 UNRANKABLE: list[tuple[dict[str, Any], str]] = [
-    ({"endpoints": [scripted(0.0)]}, "at least two examinees"),
+    ({"endpoints": [scripted(0.0)]}, "/endpoints: expected at least 2 entries, got 1"),
     ({"endpoints": [scripted(0.0), scripted(0.0)]}, "in the ranking twice"),
     ({"endpoints": [scripted(0.0), {}]}, "exactly one of endpoint and endpoint_id"),
     ({"endpoints": [scripted(0.0), PRICED, NONSENSE]}, "nonsense"),
-    ({"budget": {"items": 5}}, "too small for the warm-up"),
+    ({"budget": {"items": 5}}, "/budget/items"),
     ({"budget": {"tokens": 29}}, "too small for the warm-up"),
     ({"budget": {"usd": 1.0}}, "needs the endpoint's price"),
     ({"endpoints": [PRICED, OTHER], "budget": {"usd": 0.1}}, "are expected to take"),

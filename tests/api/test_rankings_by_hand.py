@@ -358,7 +358,7 @@ async def test_a_named_examinee_joins_and_only_it_is_asked(client: Client, app: 
     first = await hand.finish(path, 2)
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
     says = "takes an examinee, as all its members are"
-    await problem_of(client, join, {"endpoint": endpoint}, says=says)
+    await problem_of(client, join, {"endpoint": endpoint}, says=says, at="/endpoint")
     again = {"examinee": {**joining["examinee"], "name": "weak"}}
     await problem_of(client, join, again, says="Examinee weak is in the ranking twice")
 
@@ -397,7 +397,7 @@ async def test_budgets_count_usage_from_the_client_and_failures_end_it(client: C
 UNRANKABLE: list[tuple[dict[str, Any], str]] = [
     ({"examinees": None}, "give exactly one of endpoints and examinees"),
     ({"endpoints": [{"endpoint_id": "a"}] * 2}, "give exactly one of endpoints and examinees"),
-    ({"examinees": [{"name": "a"}]}, "at least two examinees, got 1"),
+    ({"examinees": [{"name": "a"}]}, "/examinees: expected at least 2 entries, got 1"),
     ({"examinees": [{"name": "a"}, {"name": "a"}]}, "Examinee a is in the ranking twice"),
     ({"examinees": [{"name": "a"}, {"name": "a", "model": "m"}]}, "/examinees/1"),
     ({"examinees": [{"name": str(n)} for n in range(65)]}, "/examinees"),

@@ -34,6 +34,8 @@ async def test_two_sessions_compare_by_score_and_theta(client: Client, working: 
     assert "were not asked alike: they differ in words around the questions" in caution
     assert "not asked alike" in (await got(client, "/v1/banks/demo/leaderboard"))["caution"]
 
+    itself = {"session_ids": [strong["id"], strong["id"]]}
+    await problem_of(client, "/v1/comparisons", itself, says="with itself", at="/session_ids/1")
     both = {"session_ids": [strong["id"], weak["id"]]}
     found = await posted(client, "/v1/comparisons", both, 200)
     assert (found["first"]["label"], found["second"]["label"]) == ("strong", "weak")
@@ -109,6 +111,8 @@ async def test_examinees_of_a_response_set_compare_without_theta(client: Client)
     assert (score["delta"], score["test"], score["verdict"]) == (0.4, "mcnemar_exact", "above")
     body["examinees"] = ["good", "nobody"]
     await problem_of(client, "/v1/comparisons", body, 404, "not_found")
+    body["examinees"] = ["good", "good"]
+    await problem_of(client, "/v1/comparisons", body, says="with itself", at="/examinees/1")
 
 
 async def test_thetas_on_other_scales_stay_apart(client: Client, working: Services) -> None:
@@ -125,7 +129,8 @@ async def test_thetas_on_other_scales_stay_apart(client: Client, working: Servic
     new = await measured(client, working, "weak", -1.0)
 
     both = {"session_ids": [old["id"], new["id"]]}
-    refused = await problem_of(client, "/v1/comparisons", both, 422, "scale_mismatch")
+    path, code = "/v1/comparisons", "scale_mismatch"
+    refused = await problem_of(client, path, both, 422, code, at="/session_ids")
     assert refused["detail"].startswith("The scores are of different questions. The abilities ")
     assert "version 1 of 'demo' and version 2 of 'demo': link" in refused["detail"]
     board = await got(client, "/v1/banks/demo/leaderboard")

@@ -105,7 +105,7 @@ async def test_a_replay_on_another_bank_counts_the_same_questions_alone(client: 
     assert moved["provenance"]["left_out"] == 1
 
     version = {"bank_version_id": await version_of("others", "two?", "three?")}
-    detail = (await problem_of(client, path, version, 422))["detail"]
+    detail = (await problem_of(client, path, version, 422, at="/bank_version_id"))["detail"]
     assert detail == "None of the questions answered is in version 1 of bank 'others'."
 
     # Parameters without texts belong to whatever has their keys.

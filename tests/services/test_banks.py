@@ -298,8 +298,9 @@ async def test_faulty_items_are_quarantined(banks: BankService, versions: Versio
 async def test_an_unknown_override_is_refused(
     banks: BankService, override: dict[str, list[str]]
 ) -> None:
-    with pytest.raises(InvalidInputError, match=r"typo|nobody"):
+    with pytest.raises(InvalidInputError, match=r"typo|nobody") as refused:
         await sent(banks, parameters=table("q1"), **override)
+    assert [f"/{name}" for name in override] == [one.pointer for one in refused.value.problems]
 
 
 async def test_a_slope_that_gives_no_difficulty_is_refused_also_without_a_file(

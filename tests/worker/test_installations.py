@@ -204,7 +204,7 @@ async def test_results_of_agents_are_calibrated_after_the_download(
 
     endpoint = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
     asked = {"bank": "agents", "endpoint": endpoint}
-    await problem_of(client, "/v1/sessions", asked, says="no endpoint can be asked")
+    await problem_of(client, "/v1/sessions", asked, says="no endpoint can be asked", at="/bank")
     stopping = {"min_items": 8, "max_items": 8}
     body = {"bank": "agents", "mode": "manual", "concurrency": 8, "stopping": stopping}
     session = await posted(client, "/v1/sessions", body)

@@ -46,7 +46,7 @@ from app.shapes import (
 )
 
 _RULES = RankingRules()
-_SEVERAL: Any = Field(min_length=1, max_length=MAX_ENDPOINTS)
+_SEVERAL: Any = Field(min_length=2, max_length=MAX_ENDPOINTS)
 
 
 class RankingBudgetInput(Input):

@@ -43,7 +43,7 @@ _PLACES = {f"/endpoints/{n}": f"--endpoint {n + 1}" for n in range(100)}
         **PROMPT,
         **_FIELDS,
     },
-    names={"/correction": "--holm"} | _PLACES,
+    names={"/correction": "--holm", "/endpoints": "--endpoint"} | _PLACES,
 )
 def command(
     body: dict[str, Any],

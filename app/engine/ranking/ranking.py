@@ -194,7 +194,8 @@ class Ranking:
                 raise InvalidInputError(
                     f"The budget of {cap} {unit} is too small for the warm-up: "
                     f"{len(self.tests) - len(self.closed)} examinees x {self.rules.min_items} "
-                    f"items need at least {warm_up}."
+                    f"items need at least {warm_up}.",
+                    problems=[FieldProblem(f"/budget/{unit}", f"expected at least {warm_up}")],
                 )
 
     def start(self) -> RankingState:

@@ -279,7 +279,9 @@ def quarantined(
     """
     unknown = sorted(set(keep) - set(keys))
     if unknown:
-        raise InvalidInputError(f"Expected keys of the bank's items to keep, got {unknown[0]!r}.")
+        raise InvalidInputError.of_field(
+            "keep", f"expected keys of the bank's items, got {unknown[0]!r}"
+        )
     return quarantine(findings, allow=allow) - set(keep)
 
 

@@ -169,7 +169,8 @@ class RankingService:
         before = RankingPlan.model_validate(record.settings)
         if isinstance(endpoint, Examinee) != before.by_hand:
             alike = "an examinee" if before.by_hand else "an endpoint"
-            raise InvalidInputError(f"Ranking {ranking_id} takes {alike}, as all its members are.")
+            detail = f"Ranking {ranking_id} takes {alike}, as all its members are."
+            raise InvalidInputError.at("/endpoint" if before.by_hand else "/examinee", detail)
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
             raise InvalidInputError(
@@ -353,7 +354,7 @@ def _require_warm_up(plan: RankingPlan, version: LoadedVersion, prices: Sequence
         if cap is not None and expected > cap:
             raise InvalidInputError(
                 f"The budget of {plain(cap)} {unit} is too small for the warm-up: {len(prices)} "
-                f"endpoints x {items} items are expected to take {expected:.4g} {unit}.",
+                f"examinees x {items} items are expected to take {expected:.4g} {unit}.",
                 problems=[FieldProblem(f"/budget/{unit}", f"expected at least {expected:.4g}")],
             )
 

@@ -288,10 +288,8 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
     draft = read_draft(request, questions.saw)
     if request.prompts_of is not None and request.prompts_of not in draft.examinees:
         named = ", ".join(draft.examinees[:5])
-        raise InvalidInputError(
-            f"Expected prompts of one of the {len(draft.examinees)} models ({named}, ...), got "
-            f"{request.prompts_of!r}."
-        )
+        expected = f"expected one of the {len(draft.examinees)} models ({named}, ...)"
+        raise InvalidInputError.of_field("prompts_of", f"{expected}, got {request.prompts_of!r}")
     _require_marked(questions, draft)
     found = items_of(questions, draft.other_filters, target_after=request.target_after)
     draft.keep({item["key"] for item in found.items})

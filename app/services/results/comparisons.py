@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from app.engine.inference.comparison import Difference, paired
-from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
+from app.errors import FieldProblem, InvalidInputError, NotFoundError, ScaleMismatchError
 from app.records.figures import ExtrapolationFigures, LatencyFigures
 from app.records.sessions import Administration, SessionRecord
 from app.reports.namesakes import distinct_names
@@ -113,7 +113,8 @@ class ComparisonService:
             InvalidInputError: Both ids name the same session.
         """
         if first == second:
-            raise InvalidInputError("A session cannot be compared with itself.")
+            detail = "A session cannot be compared with itself."
+            raise InvalidInputError.at("/session_ids/1", detail)
         one, other = await self._measured(first), await self._measured(second)
         async with self.database.reading() as uow:
             roots = await uow.sessions.roots([first, second])
@@ -128,7 +129,8 @@ class ComparisonService:
         )
         on_one_scale = versions[0].bank.scale == versions[1].bank.scale
         if not (on_one_scale or versions[0].has_questions_of(versions[1])):
-            raise ScaleMismatchError(f"The scores are of different questions. {apart_by_scale}")
+            detail = f"The scores are of different questions. {apart_by_scale}"
+            raise ScaleMismatchError(detail, problems=[FieldProblem("/session_ids", detail)])
         common = [item for item in one.scores if item in other.scores]
         groups = dict(zip(versions[0].item_ids, versions[0].groups, strict=True))
         mine = [one.scores[item] for item in common]
@@ -178,7 +180,8 @@ class ComparisonService:
             InvalidInputError: Both names are the same examinee.
         """
         if first == second:
-            raise InvalidInputError("An examinee cannot be compared with itself.")
+            detail = "An examinee cannot be compared with itself."
+            raise InvalidInputError.at("/examinees/1", detail)
         async with self.database.unit_of_work() as uow:  # streaming needs a transaction
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)

@@ -392,9 +392,10 @@ def moved(
         if (position := target.position_of(source.key_at(item.position))) is not None
     ]
     if not moved:
-        raise InvalidInputError(
+        raise InvalidInputError.at(
+            "/bank_version_id",
             f"None of the questions answered is in version {target.number} of bank "
-            f"{target.bank_name!r}."
+            f"{target.bank_name!r}.",
         )
     return moved
 

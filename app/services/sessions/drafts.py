@@ -140,9 +140,10 @@ def require_content(version: LoadedVersion) -> None:
     """Refuse to ask an endpoint items that have parameters but no content."""
     missing = version.n_without_content
     if missing:
-        raise InvalidInputError(
+        raise InvalidInputError.at(
+            "/bank",
             f"{missing} active items of bank {version.bank_name!r} have parameters but no content, "
-            "so no endpoint can be asked. Import the items, or use a manual session."
+            "so no endpoint can be asked. Import the items, or use a manual session.",
         )
 
 

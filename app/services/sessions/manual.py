@@ -101,8 +101,8 @@ class ManualAnswer(Value):
         item = asked_with(self.step_token, record, awaited)
         key = version.key_at(item.position)
         if self.item_id is not None and self.item_id != key:
-            raise InvalidInputError(
-                f"Step {item.step} asked item {key!r}, the answer is for {self.item_id!r}."
+            raise InvalidInputError.of_field(
+                "item_id", f"expected {key!r}, which step {item.step} asked, got {self.item_id!r}"
             )
         return item
 
@@ -213,12 +213,12 @@ class ManualSessions(ABC):
         """
         given = [one for one in (answer.response, answer.score, answer.outcome) if one is not None]
         if len(given) != 1:
-            raise InvalidInputError(
-                f"Give exactly one of response, score and outcome; got {len(given)} of them."
+            raise InvalidInputError.at(
+                "", f"Give exactly one of response, score and outcome; got {len(given)} of them."
             )
         if answer.response is not None and answer.text is not None:
-            raise InvalidInputError(
-                "A response is the answer's text: give no other text beside it."
+            raise InvalidInputError.at(
+                "/text", "A response is the answer's text: give no other text beside it."
             )
         marked = None if answer.response is None else await self._marked(session_id, answer)
         record, _, asked = await self._advanced(session_id, answer, marked)
@@ -333,8 +333,8 @@ class ManualSessions(ABC):
         at = answer.item_among(awaited, record, version).position
         item = (await self.versions.items_at(version, [at]))[at]
         if item.content == ItemContent():
-            raise InvalidInputError(
-                f"Item {item.key!r} has no content to score a response against: give a score."
+            raise InvalidInputError.of_field(
+                "response", f"item {item.key!r} has no content to score it against: give a score"
             )
         # Scorers that call out have a budget, so the cost of earlier scores matters to them.
         asked: Sequence[Administration] = ()
