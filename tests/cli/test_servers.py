@@ -137,6 +137,10 @@ def test_commands_on_a_server_need_no_database(
         assert "There is no saved endpoint 'mien'" in refused("endpoints", "show", "mien")
         saved = ("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
         assert "--temperature: " in refused(*saved, "--temperature", "-1")
+        # Also where the server's sentence does not begin with the field.
+        assert "--model: An endpoint of kind" in refused(*saved[:-1], "")
+        for empty in ("", ".."):
+            assert f"Expected a name or an id, got {empty!r}" in refused("banks", "show", empty)
         assert "Saved mine" in done(*saved).stdout
         taken = refused(*saved)
         assert "one with the name 'mine'. `sextant endpoints delete` frees it" in taken
@@ -360,6 +364,17 @@ def test_a_wait_is_shown_once_and_each_answer_is_a_line() -> None:
         "score 60.0 % (95 %: 50.0 % to 70.0 %)   theta +0.50, SE 0.30 (95 %: -0.10 to +1.10)"
     )
     assert progress.take("session.waiting", waits) is not None
+
+
+def test_a_quiet_command_tells_the_first_wait_alone() -> None:
+    progress = Progress()
+    waits = {"reason": "http://x cannot be reached", "until": "2026-01-01T10:00:00+00:00"}
+    other = {**waits, "reason": "http://x answered 500"}
+    answer = {"outcome": "scored", "score": 1.0, "item_id": "q1"}
+    kinds = ("response.received", "session.waiting", "response.received", "session.waiting")
+    events = zip(kinds, (answer, waits, answer, other), strict=True)
+    lines = [progress.first_wait(kind, data) for kind, data in events]
+    assert lines == [None, "waiting: http://x cannot be reached. Retrying.", None, None]
 
 
 def test_an_invalid_key_is_refused_in_one_line_before_the_start(

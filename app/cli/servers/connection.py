@@ -180,6 +180,8 @@ def listed(path: str, limit: int | None = None) -> list[JsonObject]:
 
 def path_of(*parts: str) -> str:
     """Path of a resource, such as `/v1/banks/NAME`."""
+    if unusable := {"", ".", ".."}.intersection(parts):  # they would name another path
+        raise InvalidInputError(f"Expected a name or an id, got {unusable.pop()!r}.")
     return "/".join(["/v1", *(quote(part, safe="") for part in parts)])
 
 

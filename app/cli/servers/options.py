@@ -264,6 +264,9 @@ def _worded(problem: ProblemError, client: AsyncSextant, word: Word) -> SextantE
             detail = detail.replace(own, f"{word(place.pointer)}:", 1)
     detail = detail.replace("; see errors.", ":")
     problems = [FieldProblem(word(one.pointer), one.detail) for one in problem.fields]
+    where = problems[0].pointer if len(problems) == 1 else ""
+    if not where.startswith("/") and where not in detail:
+        detail = f"{where}: {detail}"
     return SextantError(detail, problems=problems)
 
 

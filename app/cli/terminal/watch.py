@@ -101,6 +101,11 @@ class Progress:
             self._status = kind.removeprefix("session.")
         return None
 
+    def first_wait(self, kind: str, data: JsonObject) -> str | None:
+        """Return a line only for the first event that says why nothing arrives."""
+        is_first = kind == "session.waiting" and not self._waits_for
+        return self.take(kind, data) if is_first else None
+
     def _wait(self, reason: str, until: str) -> str | None:
         """Say once why nothing arrives; another retry for the same reason is no news."""
         reason = reason if reason.endswith((".", "!", "?")) else f"{reason}."
@@ -270,10 +275,10 @@ async def follow(
 
 
 async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> JsonObject:
-    """Show a session until it ends; `quiet` only waits."""
+    """Show a session until it ends; `quiet` only tells the first reason why nothing arrives."""
     path, shown = path_of("sessions", session_id), Progress()
     if quiet:
-        return await follow(client, path)
+        return await follow(client, path, shown.first_wait)
     with redrawn(shown) as tell:
         return await follow(client, path, shown.take, tell)
 
