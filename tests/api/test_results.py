@@ -234,7 +234,8 @@ async def test_a_running_session_cannot_be_compared(client: Client, working: Ser
     made = await posted(client, "/v1/sessions", {"mode": "manual", "bank": "demo"})
     ended = await measured(client, working, "strong", 2.0)
     body = {"session_ids": [made["id"], ended["id"]]}
-    await problem_of(client, "/v1/comparisons", body, 409, "invalid_state")
+    says = "wait for its end, or cancel it"
+    await problem_of(client, "/v1/comparisons", body, 409, "invalid_state", says=says)
     gate = await posted(client, "/v1/gates", {"session_id": made["id"], "threshold": 0.0})
     assert gate["status"] == "pending"
 

@@ -10,7 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from starlette.responses import PlainTextResponse
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route
 
 from app.cli.gating.judging import reports_of
 from app.cli.servers.connection import version_of
@@ -323,3 +326,21 @@ def test_a_baseline_passes_the_tolerance_that_it_tells() -> None:
     baseline = Baseline.model_validate({"name": "main", "score_interval": kept, **told})
     assert baseline.passes == 8.4
     assert "passes a tolerance of 8.4 points" in (baseline.certainty or "")
+
+
+def test_a_gate_on_a_session_that_goes_on_does_not_cancel_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    called: list[str] = []
+
+    async def reply(request: Request) -> JSONResponse:
+        called.append(f"{request.method} {request.url.path}")
+        # The events cannot be read, which ends the command while it waits.
+        return JSONResponse({"id": "ses_1", "status": "awaiting_response"})
+
+    app = Starlette(routes=[Route("/{path:path}", reply, methods=["GET", "POST"])])
+    with serving(app) as url:
+        waiting = no_gate("--session", "ses_1", "--threshold", "0.5", "--server", url)
+    assert waiting.startswith("A manual session: it continues when somebody answers.")
+    assert called == ["GET /v1/sessions/ses_1", "GET /v1/sessions/ses_1/events"]

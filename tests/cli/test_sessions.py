@@ -118,7 +118,10 @@ def test_more_questions_are_for_models_that_have_any_left(
     told = {"first": sides[0], "second": sides[1], "confidence": 0.95, "n_common": 7, "scale": None}
     differences = {"score": {**undecided, "items_to_decide": 3}, "common": None, "theta": None}
     compare._show({**told, **differences}, ("old", "new"))
-    assert f"undecided; 3 more questions {whom} would tell them apart" in capsys.readouterr().out
+    assert f": undecided; 3 more questions {whom} would tell them apart" in capsys.readouterr().out
+    differences["score"] = {**undecided, "delta": 0.0, "items_to_decide": None}
+    compare._show({**told, **differences}, ("old", "new"))
+    assert ": no difference so far, undecided\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -126,12 +126,14 @@ def _show(reply: JsonObject, labels: tuple[str, str]) -> None:
         wanted = f"{more} more questions {whom}"
         if more and whom == "each" and any(more > (n or more) for n in left):
             wanted += ", or as many as are left,"
+        delta = number(scale * difference.delta, pattern)
+        is_open = "undecided" if float(delta) else "no difference so far, undecided"
         verdict = _VERDICTS.get(
-            difference.verdict, "undecided" + (f"; {wanted} would tell them apart" if more else "")
+            difference.verdict, is_open + (f"; {wanted} would tell them apart" if more else "")
         )
         ends = f"{sure} interval {interval(known, pattern, scale)}"
         out.say(
-            f"{number(scale * difference.delta, pattern)}{unit} {name} "
+            f"{delta}{unit} {name} "
             f"({ends if known else 'too few for an interval'}, p = "
             f"{difference.p_value:.3g}): {verdict}"
         )

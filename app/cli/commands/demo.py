@@ -86,7 +86,7 @@ def command(
             session_id = str(created["id"])
             async with ended_with_us(client, "sessions", session_id):
                 if quiet:
-                    return await watch(client, session_id, quiet=True), None
+                    return await watch(client, created, quiet=True), None
                 return await _beside_random(client, session_id, body)
 
     session, verdict = run_to_the_end(measure)

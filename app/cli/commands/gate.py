@@ -46,7 +46,7 @@ from app.cli.terminal.examinees import (
 )
 from app.cli.terminal.fields import Fields, below, option
 from app.cli.terminal.options import given
-from app.cli.terminal.watch import conduct, report
+from app.cli.terminal.watch import conduct, report, watch
 from app.errors import InvalidInputError, SextantError
 
 P = ParamSpec("P")
@@ -241,7 +241,9 @@ def command(
                 asked = await examinee(client, rules.endpoint, rules.model, asked_model)
 
             async def watched(begun: JsonObject) -> JsonObject:
-                ended = await conduct(client, begun, quiet=quiet)
+                # A signal leaves a session going on that another command began.
+                wait = watch if begun["id"] == session else conduct
+                ended = await wait(client, begun, quiet=quiet)
                 if json != "-" and not quiet:
                     report(ended, error_follows=ended["status"] == "failed")
                 return ended

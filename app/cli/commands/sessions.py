@@ -198,9 +198,7 @@ def follow(
     async def look() -> JsonObject:
         async with connected() as client:
             found = await client.request("GET", _path(session))
-            if found["mode"] == "manual" and found["finished_at"] is None:
-                err.say("A manual session: it continues when somebody answers.")
-            return await watch(client, session, quiet=quiet)
+            return await watch(client, found, quiet=quiet)
 
     found = run_to_the_end(look)
     if also_json(found):
@@ -254,9 +252,8 @@ def rescore(body: dict[str, Any], session: EndedId) -> None:
     async def mark_again() -> tuple[JsonObject, JsonObject]:
         async with connected() as client:
             made = await client.request("POST", f"{_path(session)}:rescore", json=body)
-            path = _path(str(made["id"]))
-            ended = await watch(client, str(made["id"]))
-            return ended, await client.request("GET", f"{path}/changes")
+            ended = await watch(client, made)
+            return ended, await client.request("GET", f"{_path(str(made['id']))}/changes")
 
     ended, changes = run_to_the_end(mark_again)
     if also_json({"session": ended, "changes": changes["data"]}):

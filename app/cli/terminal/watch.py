@@ -274,9 +274,11 @@ async def follow(
     return await client.request("GET", path)
 
 
-async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> JsonObject:
+async def watch(client: AsyncSextant, session: JsonObject, *, quiet: bool = False) -> JsonObject:
     """Show a session until it ends; `quiet` only tells the first reason why nothing arrives."""
-    path, shown = path_of("sessions", session_id), Progress()
+    path, shown = path_of("sessions", str(session["id"])), Progress()
+    if session["status"] == "awaiting_response":
+        say("A manual session: it continues when somebody answers.")
     if quiet:
         return await follow(client, path, shown.first_wait)
     with redrawn(shown) as tell:
@@ -288,7 +290,7 @@ async def conduct(client: AsyncSextant, session: JsonObject, *, quiet: bool) -> 
     async with ended_with_us(client, "sessions", str(session["id"])):
         if not quiet:
             announce(session)
-        return await watch(client, str(session["id"]), quiet=quiet)
+        return await watch(client, session, quiet=quiet)
 
 
 def require_completed(ended: JsonObject) -> None:

@@ -13,7 +13,6 @@ from app.items import ItemContent, Outcome, ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
-from app.records.leased import ENDED
 from app.records.sessions import (
     REPLAY,
     RESCORE,
@@ -35,6 +34,7 @@ from app.services.leased import Queue
 from app.services.sessions.drafts import SessionDraft, check_plan, check_reachable, provenance_of
 from app.services.sessions.plan import PretestPlan, SessionPlan, nothing_to_ask
 from app.services.sessions.rescoring import Change, changes, old_closings
+from app.services.sessions.result import require_ended
 from app.services.sessions.run import open_run
 from app.services.sessions.service import SessionService
 from app.services.visibility import View
@@ -300,10 +300,7 @@ class DerivedSessions:
         async with self.database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id)
             administrations = await uow.sessions.administrations(session_id)
-        if record.status not in ENDED:
-            raise InvalidStateError(
-                f"Session {session_id} is {record.status}; this needs one that has ended."
-            )
+        require_ended(record)
         return record, administrations
 
     def _provenance(

@@ -80,16 +80,22 @@ class Result:
         return min(lo, least), max(hi, most)
 
 
+def require_ended(record: SessionRecord) -> None:
+    """Refuse a session that has not ended, and say what ends it."""
+    if record.status not in ENDED:
+        raise InvalidStateError(
+            f"Session {record.id} is {record.status}; this needs one that has ended: wait for its "
+            "end, or cancel it."
+        )
+
+
 def result_of(record: SessionRecord) -> Result:
     """The result of a session that ended without failure.
 
     Raises:
         InvalidStateError: The session has not ended, or it has failed.
     """
-    if record.status not in ENDED:
-        raise InvalidStateError(
-            f"Session {record.id} is {record.status}; this needs one that has ended."
-        )
+    require_ended(record)
     if record.status == "failed":
         # The detail may quote an answer, so it is not shown for a withheld bank.
         why = "." if record.withheld else f": {record.stop_detail}"
