@@ -125,7 +125,8 @@ class AbilityFigures(TypedDict):
     se: float
     interval: Interval
     above: float | None
-    """Share of the reference models with less of this ability; null where it is unknown."""
+    """Share of the reference models with less of this ability; null for all but a general ability,
+    and if the version's calibration had no report card."""
 
 
 class TaskFigures(TypedDict):

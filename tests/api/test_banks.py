@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from app.services.banks.spec import faults_of
+from app.storage.identifiers import new_id
 from tests.api.calls import bank_of, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, NewClient
 
@@ -359,6 +360,17 @@ async def test_what_is_not_there_is_a_404(client: Client) -> None:
     await filled(client)
     for path in NOT_THERE:
         await refusal_of(client.get(path), 404, "not_found")
+
+
+async def test_a_dry_run_may_name_a_bank_that_is_not_there(client: Client) -> None:
+    body = {"items": {"content": '{"id": "q1", "prompt": "1 + 1?", "target": "2"}'}}
+    trial = body | {"dry_run": True}
+    told = await posted(client, "/v1/banks/new/imports", trial, 200)
+    assert (told["items"]["accepted"], told["dry_run"]) == (1, True)
+    assert await listing(client, "/v1/banks") == []
+    await problem_of(client, "/v1/banks/new/imports", body, 404, "not_found")
+    gone = f"/v1/banks/{new_id('bnk')}/imports"
+    await problem_of(client, gone, trial, 404, "not_found")
 
 
 MATCHED: list[dict[str, Any]] = [

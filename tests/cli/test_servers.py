@@ -167,6 +167,10 @@ def test_commands_on_a_server_need_no_database(
         assert "is completed on this bank yet" in done("leaderboard", "demo").stderr
         beyond = refused("leaderboard", "demo", "--confidence", "95")
         assert "--confidence: expected a number < 1, got '95.0'; for 95 % say 0.95" in beyond
+        items = tmp_path / "items.jsonl"
+        items.write_text('{"id": "q1", "prompt": "1 + 1?", "target": "2"}')
+        trial = done("banks", "import", "new", "--items", items, "--provisional", "--dry-run")
+        assert "items: 1 read, 1 accepted" in trial.stdout
         nothing = refused("banks", "import", "demo")
         assert "Error: Give --items, --parameters or both" in nothing
         assert done("open").stdout == f"{local.base_url}/\n"

@@ -262,6 +262,7 @@ def test_a_profile_is_shown_by_task() -> None:
     assert "The abilities behind it" in page.text
     assert "more of it helps at task-1" in page.text
     assert {ability.above for ability in found.abilities} == {None}  # no thetas are known
+    assert "“-” is unknown: a calibration with a report card compares" in page.text
     assert sum(task.n_asked for task in found.tasks) == 30
     assert {task.method for task in found.tasks} == {"combined"}
 

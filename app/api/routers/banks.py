@@ -31,6 +31,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from app.records.banks import BankSpec
 from app.services.results.leaderboards import Wanted
 from app.shapes import ListRead, Name
 
@@ -157,13 +158,15 @@ async def import_into_bank(
 ) -> ImportRead:
     """Import items, parameters or both: all or nothing.
 
-    Parameters make a new version. For files above the server's body limit use `sextant banks
-    import`, or send the items in parts to `items:batch`. Large imports wait for each other; if the
-    client disconnects while it waits, nothing is imported.
+    Parameters make a new version. A dry run may name a bank that does not exist yet.
+    For files above the server's body limit use `sextant banks import`, or send the items in parts
+    to `items:batch`. Large imports wait for each other; if the client disconnects while it waits,
+    nothing is imported.
     """
     items, parameters = body.items, body.parameters
+    if not body.dry_run:  # before the files are read
+        await opened.banks.get_bank(bank)
     reading = opened.banks.files_read(
-        bank,
         body.to_domain(),
         items=await asyncio.to_thread(items.to_domain, "items") if items else None,
         mapping=body.mapping,
@@ -172,7 +175,10 @@ async def import_into_bank(
         else None,
     )
     async with entered_while_connected(request, reading) as read:
-        report = await opened.banks.import_into(bank, read, dry_run=body.dry_run)
+        if body.dry_run:
+            report = await opened.banks.import_bank(BankSpec(name=bank), read, dry_run=True)
+        else:
+            report = await opened.banks.import_into(bank, read)
     if body.dry_run:
         response.status_code = 200
     elif report.version is not None:

@@ -135,6 +135,8 @@ def import_bank(
         if bundle is not None:
             whole: JsonObject = {"bundle": _sent(bundle), "name": name}
             return await client.request("POST", "/v1/banks:import", json=whole)
+        if "dry_run" in body and scorer is None:
+            return await client.request("POST", path_of("banks", name, "imports"), json=body)
         new = None if "dry_run" in body else given(name=name, default_scorer=given(name=scorer))
         async with there(client, "banks", name, new) as is_new:
             if scorer is not None and not is_new:

@@ -162,7 +162,8 @@ class BankService:
         try:
             return await self.import_into(spec.name, request, dry_run=dry_run)
         except NotFoundError:
-            pass
+            if is_bank_id(spec.name):
+                raise
         try:
             return await self._import_new(spec, request, dry_run=dry_run)
         except AlreadyExistsError:  # somebody made the bank meanwhile
@@ -186,7 +187,6 @@ class BankService:
     @asynccontextmanager
     async def files_read(
         self,
-        bank: str,
         request: BankImport,
         *,
         items: SentFile | None = None,
@@ -201,7 +201,6 @@ class BankService:
             InvalidInputError: Faults in a file, each with file, row and field.
             BusyError: Too many imports are waiting.
         """
-        await self.get_bank(bank)
         is_large = any(
             file and (file.is_packed or len(file.content) > _SMALL_FILE)
             for file in (items, parameters)
