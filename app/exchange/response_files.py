@@ -51,6 +51,8 @@ _LOOKED_AT = 10
 #: Companion files, which only name the model of other files.
 COMPANIONS = ("results_*.json", "run_spec.json")
 _TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+#: A file with such a name is no table, also where its first row is damaged.
+_JSON_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _INSPECT = re.compile(rb'\s*\{\s*"(version|status|eval)"\s*:.*"task"\s*:', re.DOTALL)
 _HELM = re.compile(rb'^\s*\[\s*\{.*"stats"\s*:\s*\[', re.DOTALL)
 
@@ -163,8 +165,9 @@ def detect(file: SourceFile) -> ResponseFormat | None:
         return ResponseFormat.LM_EVAL if is_details(file) else ResponseFormat.TABLE
     with open_text(file) as stream:
         head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
-    if head.lstrip()[:1] not in {b"{", b"["}:
-        is_table = file.asked_for or file.name.lower().endswith(_TABLE_SUFFIXES)
+    name = file.name.lower()
+    if head.lstrip()[:1] not in {b"{", b"["} and not name.endswith(_JSON_SUFFIXES):
+        is_table = file.asked_for or name.endswith(_TABLE_SUFFIXES)
         return ResponseFormat.TABLE if is_table else None
     if _HELM.match(head) and b'"instance_id"' in head:
         return ResponseFormat.HELM

@@ -196,8 +196,16 @@ async def test_questions_exclude_answers_written_by_their_author(client: Client)
     files = dict(list(folders(8, 12).items())[:2])
     found = await begun(client, files, questions_only=True)
     assert (found["questions"], found["models"], found["response_set"]) == (12, 0, None)
-    assert (found["calibration"], found["skipped"], found["incomplete_models"]) == (None, [], 0)
+    assert (found["calibration"], found["incomplete_models"]) == (None, 0)
+    assert [one["reason"] for one in found["skipped"]] == ["other_filter"]
     assert "no answers" in found["stopped"]
+    # As where the first row of a file is damaged.
+    damaged = {
+        name: f"oops\n{text}" if "/samples_" in name else text for name, text in files.items()
+    }
+    again = await begun(client, damaged, questions_only=True)
+    told = {one["reason"]: one["count"] for one in again["skipped"]}
+    assert told["unreadable"] == 1
     assert (await client.get("/v1/response-sets/made")).status_code == 404
     row = rows_of(files, "sums")[0]
     (body,) = await sent(client, f"sums/{row['doc_hash']}")
@@ -237,7 +245,7 @@ MOSTLY_RIGHT = {
 
 NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({"scores.csv": "model,q1,q2\na,1,0\nb,0,1\n"}, {}, "none: a bank needs its questions"),
-    ({"notes.jsonl": "no JSON\n"}, {}, "notes.jsonl: expected results that say what was asked"),
+    ({"notes.jsonl": "no JSON\n"}, {}, "; row 1: expected a JSON object: "),
     ({"scores.csv": ""}, {}, "scores.csv: the file is empty"),
     ({NAME: _row(arguments=None)}, {}, "it has no `arguments`, which say what was asked"),
     (

@@ -218,7 +218,7 @@ class ResultBanks:
             n_incomplete=n_incomplete,
             choices=found.choices,
             left_out=found.left_out,
-            skipped=() if imported is None else imported.skipped,
+            skipped=draft.skipped() if imported is None else imported.skipped,
         )
 
 
