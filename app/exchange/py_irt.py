@@ -15,6 +15,7 @@ Source: py-irt's models/*_param_logistic.py and training.py.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -23,7 +24,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError, ItemBankError
-from app.exchange.json_text import json_lines, no_repeats
+from app.exchange.json_text import json_lines
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
@@ -54,18 +55,16 @@ def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftO
             continue
         if not responses:
             yield LeftOut(row, "no_answers", f"{examinee!r} answered nothing")
-        try:
-            given = no_repeats([(item.strip(), value) for item, value in responses.items()])
-        except ValueError as exc:
-            yield LeftOut(row, "unreadable", f"{exc}")
-            continue
+        times = Counter(item.strip() for item in responses)
         scores: dict[str, float] = {}
-        for item, value in given.items():
+        for item, value in responses.items():
             score = score_or_reason(value, row, choices)
-            if isinstance(score, LeftOut):
-                yield score._replace(detail=f"{item!r}: {score.detail}")
+            if times[item.strip()] > 1:
+                yield LeftOut(row, "ambiguous_name", f"{item!r} differs from another in blanks")
+            elif isinstance(score, LeftOut):
+                yield score._replace(detail=f"{item.strip()!r}: {score.detail}")
             else:
-                scores[item] = score
+                scores[item.strip()] = score
         if scores:
             known = np.array([list(scores.values())])
             table = ResponseTable((examinee.strip(),), tuple(scores), known)

@@ -749,19 +749,21 @@ def test_py_irt_lines_leave_absent_answers_missing() -> None:
         {"subject_id": "m2 ", "responses": {" q2": 0.5, "q3": None}},
         {"subject_id": "m3", "responses": {}},
         {"subject_id": "", "responses": {"q1": 1}},
-        {"subject_id": "m5", "responses": {" q2": 0.5, "q2": 1}},
+        {"subject_id": "m5", "responses": {" q2": 0.5, "q2": 1, "q1": 1}},
     ]
     file = lines("answers.jsonl", rows)
     found = [part for part in read(file) if isinstance(part, TrialTable)]
     assert [(p.row, p.table.examinees, p.table.items, p.table.scores.tolist()) for p in found] == [
         (1, ("m1",), ("q1", "q2"), [[1.0, 0.0]]),
         (2, ("m2",), ("q2",), [[0.5]]),
+        (5, ("m5",), ("q1",), [[1.0]]),
     ]
     assert reasons(file) == [
         (2, "not_scored"),
         (3, "no_answers"),
         (4, "unreadable"),
-        (5, "unreadable"),
+        (5, "ambiguous_name"),
+        (5, "ambiguous_name"),
     ]
 
 
