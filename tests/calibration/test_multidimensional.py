@@ -160,12 +160,18 @@ def test_a_spurious_second_ability_does_not_improve_the_fit() -> None:
     logit = rng.normal(size=(400, 1)) * slopes + intercept
     scores = (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(float)
 
-    def fitted(dimensions: int) -> float:
-        settings = MultidimensionalSettings(
-            nested=False, dimensions=dimensions, method=FitMethod.VARIATIONAL
-        )
-        fit = fit_multidimensional(scores, settings, np.random.default_rng(0))
-        n_parameters = fit.items.slopes.size + fit.items.intercept.size
-        return 2.0 * n_parameters - 2.0 * fit.log_likelihood
+    fits = [fitted(scores, dimensions, method=FitMethod.VARIATIONAL) for dimensions in (1, 2)]
+    aic = [2.0 * fit.n_parameters - 2.0 * fit.log_likelihood for fit in fits]
+    assert aic[0] < aic[1]
 
-    assert fitted(1) < fitted(2)
+
+@pytest.mark.parametrize(
+    ("dimensions", "nested", "free"),
+    [(1, False, 20), (2, False, 30 - 1), (1, True, 30 - 1), (2, True, 40 - 3)],
+)
+def test_slopes_that_a_rotation_may_change_are_not_free_parameters(
+    dimensions: int, nested: bool, free: int
+) -> None:
+    # Ten items have one intercept each, and one slope for each ability.
+    scores, _, _ = simulated(2, seed=1, n_examinees=80, n_items=10)
+    assert fitted(scores, dimensions, nested=nested).n_parameters == free

@@ -105,6 +105,16 @@ class MultidimensionalFit:
         """The number of dimensions K, without the general ability."""
         return int(self.items.loadings.shape[1])
 
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters: slopes and intercepts, less the rotations.
+
+        The likelihood is the same for all rotations of D abilities, which have D (D - 1) / 2
+        angles: as many slopes are not free.
+        """
+        d = self.items.n_abilities
+        return self.items.slopes.size + self.items.intercept.size - d * (d - 1) // 2
+
 
 def fit_multidimensional(
     scores: FloatArray,

@@ -150,7 +150,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
         knowledge[CURVES] = curves_to_dict(learned.curves, matrix.items)
         estimation = Estimation(
             log_likelihood=fit.log_likelihood,
-            n_parameters=fit.items.slopes.size + fit.items.intercept.size,
+            n_parameters=fit.n_parameters,
             n_examinees=len(scores),
             n_answers=int(np.count_nonzero(~np.isnan(scores))),
             converged=fit.converged,
