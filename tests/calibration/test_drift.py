@@ -10,6 +10,8 @@ from app.calibration.linking.linked import calibrate_onto
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.drift import DriftCheck
+from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.errors import CalibrationError
@@ -213,3 +215,18 @@ def test_anchors_alone_are_calibrated_without_an_error() -> None:
 
     assert np.isnan(found.known_errors.b).all()
     assert found.density.mean == pytest.approx(0.5, abs=0.15)
+
+
+def test_anchors_keep_the_errors_of_both_parameters() -> None:
+    world = living(5)
+    errors = np.column_stack([np.linspace(0.1, 0.2, N_ITEMS), np.linspace(0.3, 0.4, N_ITEMS)])
+    link = LinkPlan(method="fixed_anchor", check_drift=True)
+    plan = CalibrationPlan(link=link, target=world.bank, target_se=errors)
+    check = DriftCheck.of(world.matrix, plan)
+    names = ("a", "intercept", "c", "d", "se_a", "se_b")
+    columns = check.whole(dict.fromkeys(names, np.full(check.part.n_items, np.nan)))
+
+    kept = [(key, j) for j, key in enumerate(world.matrix.items) if columns["drifted"][j] == 0]
+    assert len(kept) > 50
+    old = {key: tuple(both) for key, both in zip(world.bank.item_ids, errors, strict=True)}
+    assert all((columns["se_b"][j], columns["se_a"][j]) == old[key] for key, j in kept)

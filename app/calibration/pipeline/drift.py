@@ -73,7 +73,7 @@ class DriftCheck:
                 for name in LOGISTIC.columns:
                     whole[name][where[key]] = getattr(target, name)[i]
                 if self.plan.target_se is not None:
-                    whole["se_b"][where[key]] = self.plan.target_se[i, 0]
+                    whole["se_b"][where[key]], whole["se_a"][where[key]] = self.plan.target_se[i]
         drift = self.drift
         for j, key in enumerate(drift.keys):
             if drift.drifted[j] and key not in fitted:  # all answered it alike
