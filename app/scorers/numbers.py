@@ -27,6 +27,12 @@ _FACTOR_WORD = (
 _BEFORE_FACTOR = re.compile(
     rf"(?<=\d)(}}?)(?:[^\w.,:;?!}}]|_|\\[,;:!)]){{1,6}}(?:(?<=\()in\s)?({_FACTOR_WORD})"
 )
+#: "It is minus 7", but not "ten minus 7".
+_MINUS_WORD = re.compile(
+    r"(^|[=:]|\b(?:is|are|was|be|equals|gives|get|comes\ to))([\s*_$(]*)"
+    r"(?:minus|negative)\s(?=[\d.])",
+    re.IGNORECASE | re.MULTILINE,
+)
 _FRAC_AFTER_DIGIT = re.compile(r"(?<=\d)\s*\\[dt]?frac")
 #: Not behind a minus that subtracts, nor a signed one behind a minus: --1/2 is no number.
 _FRAC = re.compile(
@@ -144,7 +150,7 @@ def _close(x: Decimal, y: Decimal, abs_tol: float, rel_tol: float) -> bool:
 
 def prepare(text: str) -> str:
     """`text` with plain numbers (separators, currency, LaTeX fractions), without retracted text."""
-    text = settled(plain(_GROUP_SPACE.sub("", text)))
+    text = _MINUS_WORD.sub(r"\1\2-", settled(plain(_GROUP_SPACE.sub("", text))))
     text = _BEFORE_FACTOR.sub(r" \2\1", _CURRENCY.sub(r"\1", text))
     return _FRAC.sub(r"\1/\2", _FRAC_AFTER_DIGIT.sub(r" \\frac", text))
 

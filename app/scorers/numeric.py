@@ -39,9 +39,10 @@ _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _CLEARLY_GROUPED = re.compile(
     r"(?<!\d )(?<![\d.,])[1-9]\d{0,2}(?:(?: 000)+|(?: \d{3}){2,})(?! ?\d)"
 )
-#: A line of mathematics: no words but LaTeX's commands.
-_FORMULA_LINE = re.compile(
-    r"(?=.*\\[a-zA-Z])(?:\\(?:[a-zA-Z]+|[^a-zA-Z])|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|[^a-zA-Z\\])+"
+#: Mathematics at the end of a line, behind words if any: no words but LaTeX's commands.
+_FORMULA_AT_END = re.compile(
+    r"(?:^|(?<=[a-zA-Z]{2}[\s:]))(?=.*\\[a-zA-Z])"
+    r"(?:\\(?:[a-zA-Z]+|[^a-zA-Z])|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|[^a-zA-Z\\])+$"
 )
 #: Most characters of a formula; no sensible answer is longer.
 _MAX_EXPRESSION = 500
@@ -80,7 +81,7 @@ class Numeric(Scorer):
         timeout_s: Seconds that symbolic comparison may take; after these the answer is unparsed.
     """
 
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
     libraries: ClassVar[tuple[str, ...]] = ("app.scorers.libraries.algebra",)
 
     abs_tol: Annotated[float, Field(ge=0)] = 0.0
@@ -271,8 +272,9 @@ def _last_number(text: str) -> tuple[str, Number | _Expression] | None:
     if inline:
         return "last_number", _Expression(_after_equals(next(filter(None, inline[0].groups()))))
     line = last_line(text)
-    if last.text in line and _FORMULA_LINE.fullmatch(line):
-        return "last_number", _Expression(_after_equals(line))
+    formula = _FORMULA_AT_END.search(line)
+    if formula and last.text in formula[0]:
+        return "last_number", _Expression(_after_equals(formula[0]).rstrip(". "))
     run = [match[0].strip() for match in _RUN.finditer(text) if match.start() <= last.start]
     return "last_number", _Expression(run[-1] if run else last.text)
 
@@ -288,7 +290,7 @@ class Closeness(Scorer):
         abs_limit: Error from which the score is 0, as an absolute difference.
     """
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
 
     rel_limit: Annotated[float, Field(gt=0)] | None = None
     abs_limit: Annotated[float, Field(gt=0)] | None = None

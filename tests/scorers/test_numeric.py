@@ -53,7 +53,7 @@ The answer is **25** 3-inch nails
     "50": "50%",
     "50%": "0.5 | 50 percent",
     "1500000": "1.5 million",
-    "-3": "−3 | The temperature is -3 degrees",
+    "-3": "−3 | The temperature is -3 degrees | minus 3 | It is **negative 3** | Answer: minus 3",
     "3": r"x-3 has the root 3 | Apples: 25\n- 3",
     "1e6": "10⁶ | 10^6",
     "6.02e23": r"6.02 \times 10^{23}",
@@ -82,6 +82,7 @@ WRONG = {
     "50%": "0.5%",
     "1e6": "106",
     "0.5": "1/20",
+    "7": "minus 7",
 }
 NOTHING = r"""
 No idea. | between 20-30 | at 3:25 | on 2024-05-25 | on 25/05/2024 | version 1.2.25 | in room B25
@@ -109,7 +110,7 @@ First $2\sqrt{5}$ m, then $2\sqrt{3}$ comes out. | For $5 and $6 it is $2\sqrt{3
     r"(-\infty, 2)": r"\boxed{(-\infty,2)}",
     "2": r"\sqrt{4} | $\sqrt{4}$",
     "12": r"3 \times 4 | It is $3 \times 4$",
-    "4": "(-2)^2",
+    "4": r"(-2)^2 | So we get \sqrt{16} | So x = \sqrt{16}. | It follows: \frac{8}{2}",
 }
 OTHER_FORMULAS = {
     "2\\sqrt{3}": r"\boxed{\sqrt{13}}",
@@ -222,6 +223,7 @@ async def test_simulated_answers_are_right_and_wrong_by_any_tolerance(
         *(("(2)-3", [2, 3]), ("(2) -3", [2, 3]), ("[2] -3", [2, 3]), ("{2} -3", [2, 3])),
         ("of the remaining and uneaten green apples -3", [-3]),
         ("of the remaining and uneaten green apples-3", [3]),
+        *(("ten minus 3", [3]), ("5 minus 3", [5, 3]), ("is 5 minus 3", [5, 3])),
     ],
 )
 def test_a_minus_is_a_sign_unless_it_joins_or_lists(text: str, values: list[int]) -> None:
