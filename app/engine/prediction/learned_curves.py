@@ -45,7 +45,8 @@ class Place:
 
     Attributes:
         standing: Within, above or below the reference models, or unknown.
-        is_open: Whether the answers leave the place open.
+        is_open: Whether the position's standard error is above `OPEN`: one above or below all
+            reference models may still be open. Stored results tell it by an unknown standing alone.
         position: General ability, in standard deviations of the reference models from their mean.
     """
 

@@ -50,7 +50,9 @@ _HELD_WIDTH, _FREE_WIDTH = 0.75, 0.8
 #: simulated and real tests of three to twelve tasks, intervals of the tasks then hold for 96 to
 #: 98 % of the examinees, and for about 90 % of those that are good at one task alone.
 _HELD_LEVEL_SD, _FREE_LEVEL_SD = 0.3, 1.2
-_DEGREES = 8.0  # of freedom of the logit's error under either explanation
+#: Degrees of freedom of the logit's error under either explanation. What is known of a score later,
+#: an interval alone, takes fewer: see `app.services.results.measured`.
+_DEGREES = 8.0
 #: With fewer sampled questions their spread is unknown.
 LEAST_SAMPLED = 3
 #: Least sampled questions that bound the interval, and the bound: so many times their own interval.

@@ -104,7 +104,9 @@ def measured_score(result: Result) -> MeasuredScore | None:
     )
 
 
-#: Degrees of freedom of a score's error in units of its standard error.
+#: Degrees of freedom of a score's error in units of its standard error. The estimate
+#: itself is a mixture of two t of 8. With one twice as wide as the other, its tails beyond 95 % are
+#: those of a single t of 5.
 DEGREES = 5.0
 
 
