@@ -317,6 +317,17 @@ def test_the_trace_ends_at_the_result() -> None:
     assert last.score_interval == found.score.interval
 
 
+def test_the_trace_ends_at_the_stored_result_that_older_rules_gave() -> None:
+    bank = known(plain_bank())
+    within = {"lo": -0.2, "hi": 1.0, "level": 0.95}
+    estimate = {"theta": 0.4, "se": 0.3, "interval": within, "method": "eap", "at_bound": False}
+    score = {"value": 0.6, "interval": {"lo": 0.1, "hi": 0.7, "level": 0.95}, "method": "combined"}
+    asked = taken(bank, bank.bank.expected_score(0.0), 20)
+    last = report(bank, asked, changes={"estimate": estimate, "score": score}).trace[-1]
+    assert (last.theta, last.interval) == (0.4, within)
+    assert (last.score, last.score_interval) == (0.6, score["interval"])
+
+
 def test_the_page_shows_long_tests_in_part_and_says_so() -> None:
     bank = known(plain_bank(400), {"preset": "ability", "stopping": {"se": None, "max_items": 400}})
     asked = taken(bank, bank.bank.expected_score(0.0), 320)

@@ -143,7 +143,7 @@ def session_report(
         tasks=tuple(tasks[:MAX_TASKS]),
         n_tasks=max(n_tasks, len(tasks)),
         tasks_overlap=any(len(named.intersection(tags)) > 1 for tags in known.tags),
-        trace=() if figures["estimate"].get("reason") else _trace(asked, known),
+        trace=() if figures["estimate"].get("reason") else _trace(asked, known, figures),
         figures={
             name: figures.get(name)
             for name in ("progress", "usage", "outcomes", "pretest", "person_fit", "rescore")
@@ -321,7 +321,9 @@ def _strength(contrast: Contrast | None) -> str | None:
     return {1: "stronger", -1: "weaker"}.get(contrast.sign)
 
 
-def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
+def _trace(
+    asked: Sequence[Asked], known: Known, figures: Mapping[str, Any]
+) -> tuple[TracePoint, ...]:
     """What was known after each marked answer, or after some of very many, and at the end."""
     test, points = known.test, []
     predicts = known.bank.n_items <= _MAX_TRACED_ITEMS
@@ -332,9 +334,9 @@ def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
     marked = [place for place, item in enumerate(closed, 1) if item.score is not None]
     if marked:  # what had no mark behind the last answer belongs to the end
         marked[-1] = len(closed)
-    ends = np.array([0, *marked])
+    looks = np.array([0, *marked])
     chosen = np.unique(np.linspace(0, len(marked), _POINTS).round().astype(int))
-    shown = set(ends[chosen].tolist())
+    shown = set(looks[chosen].tolist())
     state = test.start()
     for place in range(len(closed) + 1):
         if place:
@@ -366,6 +368,13 @@ def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
                 else Interval(lo=score.lo, hi=score.hi, level=0.95),
             )
         )
+    # The end is the stored result: it allows for missing scores, and older rules may have made it.
+    estimate, predicted = figures["estimate"], figures.get("score")
+    if points and None not in ends(estimate["interval"]):
+        points[-1] = replace(points[-1], theta=estimate["theta"], interval=estimate["interval"])
+        if predicts and predicted and predicted["interval"] is not None:
+            told = {"score": predicted["value"], "score_interval": predicted["interval"]}
+            points[-1] = replace(points[-1], **told)
     return tuple(points)
 
 
