@@ -42,39 +42,38 @@ MOST_FAMILIES, LEAST_MEMBERS = 3, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """One row of the module's table, before its tests and after them.
+    """One row of the module's table.
 
     Attributes:
         name: Name of the hold-out in that table.
         hold_outs: Splits of the examinees; empty if there is none.
-        rows: Pairs of a design's name and its figures.
-        reason: Reason why there is no split, or why there are no figures, or None.
+        reason: Reason why there is no split, or None.
     """
 
     name: str
     hold_outs: tuple[HoldOut, ...] = ()
-    rows: tuple[tuple[str, Summary], ...] = ()
     reason: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Write as JSON; of several splits, `n_learned` is the smallest number calibrated from."""
-        names = [held.name for held in self.hold_outs]
-        return {
-            "hold_out": self.name,
-            "n_learned": min((held.known.size for held in self.hold_outs), default=0),
-            "n_examinees": max((summary.n_examinees for _, summary in self.rows), default=0),
-            "families": names if self.name == FAMILIES else [],
-            "rows": [{"design": name, **asdict(summary)} for name, summary in self.rows],
-            "reason": self.reason,
-        }
 
+def tried(shift: Shift, records: Records, seed: int) -> dict[str, Any]:
+    """Figures of the held-out examinees' tests as JSON; without any, with the reason.
 
-def tried(shift: Shift, records: Records, seed: int) -> Shift:
-    """Test the held-out examinees of a row; if that fails, the row has the reason instead."""
+    Of several splits, `n_learned` is the smallest number calibrated from.
+    """
+    rows: tuple[tuple[str, Summary], ...] = ()
     try:
-        return replace(shift, rows=_rows(shift.hold_outs, records, seed))
+        rows = _rows(shift.hold_outs, records, seed)
     except (CalibrationError, InvalidInputError) as error:
-        return Shift(name=shift.name, reason=error.detail)
+        shift = Shift(name=shift.name, reason=error.detail)
+    names = [held.name for held in shift.hold_outs]
+    return {
+        "hold_out": shift.name,
+        "n_learned": min((held.known.size for held in shift.hold_outs), default=0),
+        "n_examinees": max((summary.n_examinees for _, summary in rows), default=0),
+        "families": names if shift.name == FAMILIES else [],
+        "rows": [{"design": name, **asdict(summary)} for name, summary in rows],
+        "reason": shift.reason,
+    }
 
 
 def _rows(

@@ -120,7 +120,7 @@ def with_card(
         figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
     else:
         shifts = [
-            tried(shift, records, plan.seed).to_dict()
+            tried(shift, records, plan.seed)
             for shift in (
                 *by_strength(strongest_first(matrix.answers())),
                 by_family([plan.family_of(name) for name in matrix.examinees]),
