@@ -101,7 +101,7 @@ class SealedSecrets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An endpoint; it has no times until it is stored."""
+    """An endpoint, stored or not."""
 
     id: str
     settings: EndpointSettings
@@ -109,5 +109,11 @@ class Endpoint:
     revision: int = 1
     project_id: str = field(default_factory=owner)
     created_by: str | None = field(default_factory=maker)
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEndpoint(Endpoint):
+    """An endpoint as stored."""
+
+    created_at: datetime
+    updated_at: datetime

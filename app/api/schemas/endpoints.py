@@ -8,7 +8,13 @@ from pydantic import Field, JsonValue, SecretStr, StringConstraints
 
 from app.calling import GenerationParams, RetryPolicy
 from app.items import JsonObject
-from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price, ReasoningTags
+from app.records.endpoints import (
+    CallLimits,
+    EndpointSettings,
+    Price,
+    ReasoningTags,
+    StoredEndpoint,
+)
 from app.records.fields import convert, shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.shapes import ABSENT, Input, Metadata, Name, OwnedRead, Text, exactly_one, examples
@@ -177,7 +183,7 @@ class EndpointRead(OwnedRead):
     updated_at: datetime
 
     @classmethod
-    def of(cls, endpoint: Endpoint) -> Self:
+    def of(cls, endpoint: StoredEndpoint) -> Self:
         """The outgoing shape of `endpoint`."""
         sealed = endpoint.sealed
         return cls.read(

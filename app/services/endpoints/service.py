@@ -30,6 +30,7 @@ from app.records.endpoints import (
     EndpointSettings,
     Price,
     SealedSecrets,
+    StoredEndpoint,
 )
 from app.records.projects import DaySpend
 from app.records.sessions import Origin
@@ -94,13 +95,13 @@ class EndpointService:
         self._transport = transport
         self._guard = guard
         self.budgets = Budgets(database)
-        self._recent: Recent[str, Endpoint] = Recent(
+        self._recent: Recent[str, StoredEndpoint] = Recent(
             lambda endpoint_id: self.get(endpoint_id, archived=True), _KEPT_S
         )
         # Shared by the sessions of this process for as long as one of them holds it.
         self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
 
-    async def create(self, spec: EndpointSpec) -> Endpoint:
+    async def create(self, spec: EndpointSpec) -> StoredEndpoint:
         """Store an endpoint; an unnamed one came with a session and is not listed.
 
         Raises:
@@ -135,14 +136,14 @@ class EndpointService:
         self._opened(endpoint)
         return endpoint
 
-    async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
+    async def get(self, endpoint_id: str, *, archived: bool = False) -> StoredEndpoint:
         """One endpoint; if `archived`, also a deleted one, to which sessions still refer."""
         async with self._database.reading() as uow:
             return await uow.endpoints.get(endpoint_id, archived=archived)
 
     async def list(
         self, page: PageRequest, *, kind: str | None = None, name: str | None = None
-    ) -> Page[Endpoint]:
+    ) -> Page[StoredEndpoint]:
         """Named endpoints.
 
         Raises:
@@ -153,7 +154,7 @@ class EndpointService:
 
     async def update(
         self, endpoint_id: str, change: EndpointChange, *, expected_revision: int
-    ) -> Endpoint:
+    ) -> StoredEndpoint:
         """Change an endpoint.
 
         Running sessions use a changed key, header, timeout, price or limit from their next call.
@@ -222,7 +223,7 @@ class EndpointService:
             raise _ERROR_OF.get(report.error_code, ExamineeError)(report.detail)
         return report
 
-    async def spend(self, endpoint_id: str) -> tuple[Endpoint, DaySpend]:
+    async def spend(self, endpoint_id: str) -> tuple[StoredEndpoint, DaySpend]:
         """An endpoint, and today's spending of its calls."""
         async with self._database.reading() as uow:
             endpoint = await uow.endpoints.get(endpoint_id)

@@ -95,7 +95,7 @@ class DerivedSessions:
             raise InvalidStateError(f"{_asks_nothing(parent)} {nothing_to_ask(parent)}")
         version = await self.versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
-        endpoint = None
+        endpoint: Endpoint | None = None
         if parent.endpoint_id is not None:
             endpoint = await self.endpoints.get(parent.endpoint_id, archived=True)
             if endpoint.settings.is_called:

@@ -17,7 +17,7 @@ from app.errors import (
 )
 from app.items import ScorerSpec
 from app.records.banks import OPEN
-from app.records.endpoints import Endpoint
+from app.records.endpoints import Endpoint, StoredEndpoint
 from app.records.fields import convert
 from app.records.leased import StoredEvent
 from app.records.sessions import (
@@ -222,7 +222,7 @@ class SessionService:
             version=version,
             plan=plan,
             test=test,
-            endpoint=endpoint if endpoint and endpoint.created_at is None else None,
+            endpoint=None if isinstance(endpoint, StoredEndpoint) else endpoint,
         )
 
     async def start(

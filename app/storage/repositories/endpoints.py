@@ -20,6 +20,7 @@ from app.records.endpoints import (
     Price,
     ReasoningTags,
     SealedSecrets,
+    StoredEndpoint,
 )
 from app.records.fields import convert, not_none, restored
 from app.storage.paging import Page, PageRequest
@@ -52,7 +53,7 @@ _LIVE = select(EndpointRow).where(
 class EndpointRepository(Repository):
     """Queries and changes of endpoints, within one transaction."""
 
-    async def add(self, new: Endpoint) -> Endpoint:
+    async def add(self, new: Endpoint) -> StoredEndpoint:
         """Store a new endpoint.
 
         Raises:
@@ -69,7 +70,7 @@ class EndpointRepository(Repository):
         await self._db.flush()
         return _endpoint(row)
 
-    async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
+    async def get(self, endpoint_id: str, *, archived: bool = False) -> StoredEndpoint:
         """One endpoint; `archived` finds deleted ones, too, and those that answer by hand."""
         row = await self._by_id(EndpointRow, endpoint_id, "endpoint")
         hidden = row.archived_at is not None or row.kind == SELF_REPORTED
@@ -77,11 +78,11 @@ class EndpointRepository(Repository):
             raise NotFoundError("endpoint", endpoint_id)
         return _endpoint(row)
 
-    async def by_name(self, name: str) -> Endpoint:
+    async def by_name(self, name: str) -> StoredEndpoint:
         """The live endpoint of that name."""
         return _endpoint(await self._one(_LIVE.where(EndpointRow.name == name), "endpoint", name))
 
-    async def by_hand(self, name: str) -> Endpoint | None:
+    async def by_hand(self, name: str) -> StoredEndpoint | None:
         """The endpoint that answers by hand under that name, if there is one."""
         row = await self._db.scalar(
             select(EndpointRow).filter_by(name=name, kind=SELF_REPORTED, archived_at=None)
@@ -90,7 +91,7 @@ class EndpointRepository(Repository):
 
     async def page(
         self, request: PageRequest, *, kind: str | None = None, name: str | None = None
-    ) -> Page[Endpoint]:
+    ) -> Page[StoredEndpoint]:
         """One page of named live endpoints; unnamed ones belong to the session they came with."""
         filters = given((EndpointRow.kind, kind), (EndpointRow.name, name))
         statement = _LIVE.where(EndpointRow.name.is_not(None), *filters)
@@ -104,7 +105,7 @@ class EndpointRepository(Repository):
         api_key: bytes | EllipsisType | None,
         headers: tuple[bytes | None, tuple[str, ...]] | EllipsisType,
         expected_revision: int,
-    ) -> Endpoint:
+    ) -> StoredEndpoint:
         """Write a changed endpoint.
 
         Key and headers are encrypted, the latter with their names; `...` keeps the stored ones.
@@ -122,7 +123,7 @@ class EndpointRepository(Repository):
         values = _columns(settings) | secrets | schedule
         return await self._change(endpoint_id, values, expected_revision)
 
-    async def archive(self, endpoint_id: str, *, expected_revision: int) -> Endpoint:
+    async def archive(self, endpoint_id: str, *, expected_revision: int) -> StoredEndpoint:
         """Delete an endpoint for users; its row stays for the sessions that used it."""
         return await self._change(endpoint_id, {"archived_at": func.now()}, expected_revision)
 
@@ -137,7 +138,7 @@ class EndpointRepository(Repository):
 
     async def _change(
         self, endpoint_id: str, values: Mapping[str, Any], expected_revision: int
-    ) -> Endpoint:
+    ) -> StoredEndpoint:
         row = await self._db.scalar(
             update(EndpointRow)
             .where(
@@ -167,10 +168,10 @@ def _columns(settings: EndpointSettings) -> dict[str, Any]:
     return columns
 
 
-def _endpoint(row: EndpointRow) -> Endpoint:
+def _endpoint(row: EndpointRow) -> StoredEndpoint:
     stop: Any = row.sampling.get("stop", ())
     return convert(
-        Endpoint,
+        StoredEndpoint,
         row,
         settings=convert(
             EndpointSettings,
