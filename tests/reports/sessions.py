@@ -14,8 +14,8 @@ from app.engine.prediction.score_model import ScoreModel, Target
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import Response
 from app.records.fields import interval
-from app.reports.session.build import Asked, Ended, Known, session_report
-from app.reports.session.facts import SessionIdentity, SessionReport
+from app.reports.session.build import Asked, Known, session_report
+from app.reports.session.facts import Ended, SessionIdentity, SessionReport
 from app.services.sessions.figures import profile_of
 
 NASTY = "<script>alert(\"x\")</script> & 'q'\n{{7*7}}"

@@ -17,8 +17,8 @@ from app.records.leased import Failure
 from app.reports.formats import item_name
 from app.reports.reference_strip import Reference
 from app.reports.rendering import STYLE
-from app.reports.session.build import Asked, Ended
-from app.reports.session.facts import SessionReport, Share
+from app.reports.session.build import Asked
+from app.reports.session.facts import Ended, SessionReport, Share
 from app.reports.session.page import render
 from app.reports.session.words import STOP_WORDS, summary
 from tests.reports.pages import Page

@@ -20,13 +20,13 @@ from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Targ
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends
-from app.records.leased import Failure
 from app.reports.figures import Headline, as_exact_as, begins_alike
 from app.reports.formats import short
 from app.reports.reference_strip import Reference, strip_position
 from app.reports.session.facts import (
     Ability,
     AskedItem,
+    Ended,
     Score,
     SessionIdentity,
     SessionReport,
@@ -95,16 +95,6 @@ class Asked:
     se: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a test ended, or that it has not."""
-
-    stop_reason: str | None = None
-    stop_detail: str | None = None
-    precision_reached: bool | None = None
-    failure: Failure | None = None
-
-
 def session_report(
     identity: SessionIdentity,
     figures: Mapping[str, Any],
@@ -148,15 +138,7 @@ def session_report(
             name: figures.get(name)
             for name in ("progress", "usage", "outcomes", "pretest", "person_fit", "rescore")
         },
-        warnings=cautions_of(
-            identity,
-            figures,
-            score,
-            ended.stop_reason,
-            ended.precision_reached,
-            known.join,
-            headline,
-        ),
+        warnings=cautions_of(identity, figures, score, ended, known.join, headline),
         items=_items(asked, figures, known),
         n_asked=len(asked),
         join=known.join,

@@ -205,7 +205,17 @@ class Caution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionReport:
+class Ended:
+    """How a test ended, or that it has not."""
+
+    stop_reason: str | None = None
+    stop_detail: str | None = None
+    precision_reached: bool | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionReport(Ended):
     """Everything that the report shows.
 
     Attributes:
@@ -231,10 +241,6 @@ class SessionReport:
     tasks_overlap: bool
     trace: tuple[TracePoint, ...]
     figures: JsonObject
-    stop_reason: str | None
-    stop_detail: str | None
-    precision_reached: bool | None
-    failure: Failure | None
     warnings: tuple[Caution, ...]
     items: tuple[AskedItem, ...]
     n_asked: int

@@ -22,7 +22,14 @@ from app.reports.figures import (
 )
 from app.reports.formats import count, duration, percent
 from app.reports.joins import join_sentence
-from app.reports.session.facts import Caution, Score, SessionIdentity, SessionReport, TaskResult
+from app.reports.session.facts import (
+    Caution,
+    Ended,
+    Score,
+    SessionIdentity,
+    SessionReport,
+    TaskResult,
+)
 
 #: Why tests stop, in words.
 STOP_WORDS: Mapping[str, str] = {
@@ -250,8 +257,7 @@ def cautions_of(
     identity: SessionIdentity,
     figures: Mapping[str, Any],
     score: Score | None,
-    stop_reason: str | None,
-    precision_reached: bool | None,
+    ended: Ended,
     join: JoinCheck | None,
     headline: Headline | None,
 ) -> tuple[Caution, ...]:
@@ -265,7 +271,7 @@ def cautions_of(
             unparsed_caution(identity.unparsed_policy, identity.unparsed_when_calibrated),
         ),
         *_of_answers(identity, figures),
-        *_of_precision(identity, figures, stop_reason, precision_reached, headline),
+        *_of_precision(identity, figures, ended, headline),
         *_of_interval(score),
     )
     return tuple(Caution(code=code, text=text) for code, text in found if text)
@@ -357,16 +363,13 @@ def _of_answers(
 
 
 def _of_precision(
-    identity: SessionIdentity,
-    figures: Mapping[str, Any],
-    stop_reason: str | None,
-    precision_reached: bool | None,
-    headline: Headline | None,
+    identity: SessionIdentity, figures: Mapping[str, Any], ended: Ended, headline: Headline | None
 ) -> Iterator[tuple[str, str]]:
     goals = identity.design.get("stopping") or {}
     of_score = goals.get("se") is None and goals.get("score_margin") is not None
     told = figures["score"] is not None if of_score else figures["estimate"].get("reason") is None
-    if stop_reason not in _CUT or precision_reached is not False or not told:
+    reason = ended.stop_reason
+    if reason not in _CUT or ended.precision_reached is not False or not told:
         return
     se = figures["estimate"]["se"]
     known = "" if se is None or of_score else f" Its standard error is {se:.2f}."
@@ -374,7 +377,7 @@ def _of_precision(
     missed = missed_margin(margin, headline, unscored(figures), identity.id)
     yield (
         "precision_not_reached",
-        f"The test stopped because {STOP_WORDS[stop_reason]}, before the {what} was known as "
+        f"The test stopped because {STOP_WORDS[reason]}, before the {what} was known as "
         f"exactly as was asked for.{known} "
         + (f"Precision: {missed}." if missed else "The intervals say how much is uncertain."),
     )

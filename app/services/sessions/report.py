@@ -21,8 +21,8 @@ from app.records.figures import EstimateFigures, ScoreFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import unscored, whole_bank
 from app.reports.headline import headline_of
-from app.reports.session.build import Asked, Ended, Known, session_report
-from app.reports.session.facts import SessionIdentity, SessionReport
+from app.reports.session.build import Asked, Known, session_report
+from app.reports.session.facts import Ended, SessionIdentity, SessionReport
 from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
