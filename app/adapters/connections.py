@@ -191,7 +191,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
                     async with asyncio.timeout(timeout):
                         stream = await _opened(str(address), port, self._turn)
             except httpcore2.ConnectError as exc:
-                failure = failure or httpcore2.ConnectError(_system_reason(exc))
+                failure = failure or httpcore2.ConnectError(reason_of(exc))
             except (BlockedAddressError, httpcore2.ConnectTimeout) as exc:
                 failure = failure or exc
             else:
@@ -226,11 +226,13 @@ def _trusted_certificates() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _system_reason(exc: httpcore2.ConnectError) -> str:
-    """The operating system's message, which is the cause of a vaguer error."""
-    cause: BaseException = exc
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    if isinstance(cause, OSError) and cause.errno:
-        return os.strerror(cause.errno).lower()
-    return str(cause)
+def reason_of(error: BaseException) -> str:
+    """The operating system's message, at the root of the libraries' errors."""
+    while True:
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if cause is None:
+            break
+        error = cause
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower() if error.errno > 0 else str(error)
+    return str(error) or type(error).__name__

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import ipaddress
 import json
-import os
 import socket
 import ssl
 import time
@@ -24,6 +23,7 @@ import httpcore2
 import httpx2
 from typing_extensions import override
 
+from app.adapters.connections import reason_of
 from app.adapters.guard import AddressGuard
 from app.errors import BlockedAddressError, DownloadError
 from app.sandbox import programs
@@ -222,7 +222,7 @@ def _from_url(guard: AddressGuard, name: str, url: str, reporter: _Reporter) -> 
             ) as error:
                 raise DownloadError(
                     f"{host} redirects the download of {name} to an address that cannot be "
-                    f"called ({_reason(error).rstrip('.')})."
+                    f"called ({reason_of(error).rstrip('.')})."
                 ) from None
             except (httpx2.TransportError, httpx2.DecodingError) as error:
                 got = partial.stat().st_size if partial.exists() else 0
@@ -231,7 +231,7 @@ def _from_url(guard: AddressGuard, name: str, url: str, reporter: _Reporter) -> 
                     continue
                 if not got:
                     raise DownloadError(
-                        f"{host} cannot be reached ({_reason(error)}).", unreachable=True
+                        f"{host} cannot be reached ({reason_of(error)}).", unreachable=True
                     ) from None
                 raise DownloadError(
                     f"The connection to {host} was cut after {max(got, have)} bytes of {name}: "
@@ -310,7 +310,7 @@ def _from_hub(guard: AddressGuard, place: RemoteFile, reporter: _Reporter) -> Pa
         if isinstance(cause, HfHubHTTPError):
             status = cause.response.status_code
             raise DownloadError(f"The hub answered {status} for {what}: try again later.") from None
-        reason = "HF_HUB_OFFLINE is set" if hub.is_offline_mode() else _reason(cause or error)
+        reason = "HF_HUB_OFFLINE is set" if hub.is_offline_mode() else reason_of(cause or error)
         raise DownloadError(f"The hub cannot be reached ({reason}).", unreachable=True) from None
     except GatedRepoError:
         raise DownloadError(
@@ -337,7 +337,7 @@ def _from_hub(guard: AddressGuard, place: RemoteFile, reporter: _Reporter) -> Pa
     except httpx2.HTTPError as error:
         raise DownloadError(
             f"The connection to the hub was lost while {what} was downloaded "
-            f"({_reason(error)}): try again."
+            f"({reason_of(error)}): try again."
         ) from None
     except OSError as error:
         if error.errno is None and "Consistency check" in str(error):
@@ -370,18 +370,6 @@ def _of_the_disk(name: str, error: OSError) -> str:
         f"{name} cannot be stored at {where} ({reason}): set HF_HOME to a directory that can be "
         "written to."
     )
-
-
-def _reason(error: BaseException) -> str:
-    """The operating system's message, at the root of the libraries' errors."""
-    while True:
-        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        if cause is None:
-            break
-        error = cause
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno).lower() if error.errno > 0 else str(error)
-    return str(error) or type(error).__name__
 
 
 if __name__ == "__main__":
