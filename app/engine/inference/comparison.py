@@ -69,12 +69,12 @@ class Difference:
     """
 
     delta: float
-    se: float | None
-    lo: float | None
-    hi: float | None
+    se: float | None = None
+    lo: float | None = None
+    hi: float | None = None
     p_value: float
     test: str
-    power: float | None
+    power: float | None = None
     items_to_decide: int | None
     verdict: Verdict
 
@@ -248,7 +248,10 @@ def of_abilities(
     gap = first.stated().minus(second.stated())
     gap = replace(gap, sd=factor * gap.sd)
     if not (math.isfinite(gap.sd) and gap.sd > 0 and math.isfinite(gap.estimate)):
-        return _without_error(gap.estimate, 1.0, "z", None, Verdict.UNDECIDED)
+        undecided = Verdict.UNDECIDED
+        return Difference(
+            delta=gap.estimate, p_value=1.0, test="z", items_to_decide=None, verdict=undecided
+        )
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
     distance = abs(gap.estimate)
     p_value = math.erfc(distance / gap.sd / math.sqrt(2))
@@ -373,22 +376,9 @@ def _constant(delta: float, n: int, confidence: float) -> Difference:
     p_value = 2 * 0.5**n if delta else 1.0
     verdict = _verdict(delta, p_value, confidence)
     least = math.ceil(1 - math.log2(1 - confidence))
-    return _without_error(delta, p_value, "sign", max(0, least - n) if delta else None, verdict)
-
-
-def _without_error(
-    delta: float, p_value: float, test: str, more: int | None, verdict: Verdict
-) -> Difference:
+    more = max(0, least - n) if delta else None
     return Difference(
-        delta=delta,
-        se=None,
-        lo=None,
-        hi=None,
-        p_value=p_value,
-        test=test,
-        power=None,
-        items_to_decide=more,
-        verdict=verdict,
+        delta=delta, p_value=p_value, test="sign", items_to_decide=more, verdict=verdict
     )
 
 
