@@ -31,7 +31,6 @@ from app.engine.selection.information import (
     MutualInformation,
     PerCost,
     PosteriorWeighted,
-    PrintedInformation,
 )
 from app.engine.selection.sampled import (
     CurveVariance,
@@ -254,10 +253,8 @@ class SelectionDesign(Part):
             )
         elif self.criterion not in _CRITERIA:
             criterion = self._optimal(Optimality(self.criterion.value), facts)
-        elif (
-            self.criterion is CriterionName.MAXIMUM_INFORMATION and form is InformationForm.PRINTED
-        ):
-            criterion = PrintedInformation()
+        elif self.criterion is CriterionName.MAXIMUM_INFORMATION:
+            criterion = MaximumInformation(form)
         else:
             criterion = _CRITERIA[self.criterion]
         if self.cost_weight > 0:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from app.engine.bank import FloatArray, ItemIndex
+from app.engine.estimation.estimators import InformationForm
 from app.engine.information_index import largest
 from app.engine.selection.base import Criterion, Pool
 from app.engine.state import Belief, CatState
@@ -31,24 +32,18 @@ INPUT_SHARE = 0.5
 class MaximumInformation:
     """Fisher information at the current theta, through the index.
 
+    Attributes:
+        form: The printed form does not account for guessing, which lowers the information of an
+            item; it has no index.
+
     Source: Lord (1980), Applications of Item Response Theory, section 10.2.
     """
 
+    form: InformationForm = InformationForm.MODEL
+
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """I_i(theta)."""
-        return pool.index.bank.information(state.belief.theta)
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedInformation:
-    """a^2 P (1 - P) at the current theta, as ATLAS eq. 2 prints it for the 3PL.
-
-    Guessing lowers the Fisher information of an item; this form does not account for that.
-    """
-
-    def values(self, pool: Pool, state: CatState) -> FloatArray:
-        """a_i^2 P_i(theta) (1 - P_i(theta))."""
-        return pool.index.bank.printed_information(state.belief.theta)
+        return self.form.of(pool.index.bank, state.belief.theta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +97,7 @@ class PerCost:
 
 def best_items(criterion: Criterion, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
     """The `count` best admissible items, best first, ties by position; fewer if few remain."""
-    if isinstance(criterion, MaximumInformation):
+    if isinstance(criterion, MaximumInformation) and criterion.form is InformationForm.MODEL:
         return pool.index.best(
             state.belief.theta, count=count, asked=state.asked, active=pool.active
         )
