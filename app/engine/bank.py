@@ -13,7 +13,7 @@ from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParamete
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
 from app.engine.models.multidimensional import MultidimensionalModel, standardised
-from app.errors import FieldProblem, ItemBankError, ScaleMismatchError, UnknownNameError
+from app.errors import FieldProblem, ItemBankError, UnknownNameError
 
 __all__ = ["DEFAULT_SCALE", "FloatArray", "IntArray", "ItemBank", "ItemIndex"]
 
@@ -239,18 +239,6 @@ class ItemBank:
             item_ids=tuple(self.item_ids[i] for i in items),
             abilities=self.abilities and self.abilities.take(items),
         )
-
-    def require_scale(self, scale: str) -> None:
-        """Refuse thetas of another scale.
-
-        Raises:
-            ScaleMismatchError: `scale` is not this bank's scale.
-        """
-        if scale != self.scale:
-            raise ScaleMismatchError(
-                f"The bank's scale is {self.scale!r}, got a theta on scale {scale!r}; "
-                "the two are not linked."
-            )
 
     def expected_score(
         self, theta: ArrayLike, items: IntArray | Sequence[int] | None = None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank
-from app.errors import ItemBankError, ScaleMismatchError, UnknownNameError
+from app.errors import ItemBankError, UnknownNameError
 
 
 def bank() -> ItemBank:
@@ -113,9 +113,3 @@ def test_curves_have_the_shape_of_theta_and_then_of_items() -> None:
     np.testing.assert_array_equal(
         bank().expected_score(0.7, [2, 0]), bank().expected_score(0.7)[[2, 0]]
     )
-
-
-def test_thetas_of_another_scale_are_refused() -> None:
-    bank().require_scale("logit")
-    with pytest.raises(ScaleMismatchError, match=r"'logit'.*'other'"):
-        bank().require_scale("other")

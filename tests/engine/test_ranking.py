@@ -379,9 +379,9 @@ def test_a_ranking_that_cannot_run_is_refused_at_once(
         ranking(**parts)  # type: ignore[arg-type]  # parts of several types
 
 
-def test_banks_on_different_scales_are_not_ranked_together() -> None:
+def test_tests_on_different_banks_are_not_ranked_together() -> None:
     other = ItemBank.from_difficulties(a=BANK.a, b=BANK.b, scale="other")
-    with pytest.raises(ScaleMismatchError, match="scale is 'logit'"):
+    with pytest.raises(ScaleMismatchError, match="thetas cannot be compared"):
         Ranking(
             tests=(TEST, Design.from_dict({"preset": "ability"}).build(other)), rules=RankingRules()
         )

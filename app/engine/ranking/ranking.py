@@ -145,7 +145,7 @@ class Ranking:
     Raises:
         InvalidInputError: There are fewer than two members, a cost is invalid, or the items of a
             member or the budget are too few for the warm-up.
-        ScaleMismatchError: The tests are on banks of different scales, or on different banks.
+        ScaleMismatchError: The tests are on different banks.
     """
 
     tests: tuple[AdaptiveTest, ...]
@@ -161,7 +161,6 @@ class Ranking:
             )
         bank = self.tests[0].bank
         for test in self.tests[1:]:
-            bank.require_scale(test.bank.scale)
             if test.bank is not bank:
                 raise ScaleMismatchError(
                     "A ranking needs one bank for all its examinees, got several: their thetas "
