@@ -241,9 +241,12 @@ def _left(fit: _Fit, old_variance: FloatArray) -> float:
 
     The ratio is about the squared length of the change in errors of the new answers alone. It is
     chi-square only in errors of both curves. With few reference models above all the old slope is
-    uncertain, and a steep one is mostly too steep.
+    uncertain, and a steep one is mostly too steep. Its standard errors are then too small: those of
+    b and log a go with 1 / a. If the curve has not moved, the new slope is the better known one.
     """
-    covariance = np.linalg.inv(fit.information) + np.diag(old_variance)
+    _, stretch = fit.x
+    old = old_variance * np.exp(-2 * stretch)
+    covariance = np.linalg.inv(fit.information) + np.diag(old)
     own, both = fit.x @ fit.information @ fit.x, fit.x @ np.linalg.solve(covariance, fit.x)
     return float(both / own)
 
