@@ -46,7 +46,7 @@ class _Judgement:
 
     endpoint: str
     model: str | None
-    score: int | None
+    score: int | None = None
     reason: str | None
     code: str | None = None
 
@@ -144,6 +144,7 @@ class Judge(CallingScorer):
     ) -> _Judgement:
         """Request one judgement, again while it is unreadable and attempts are left."""
         model, reason = None, ""
+        code: str | None = "judge_unreadable"
         try:
             for _ in range(self.attempts):
                 written = await tools.complete(endpoint, messages, self._schema())
@@ -158,12 +159,8 @@ class Judge(CallingScorer):
                 )
         except (ExamineeError, ScorerBudgetError) as error:
             failure = self.failed(error)
-            return _Judgement(
-                endpoint=endpoint, model=model, score=None, reason=failure.reason, code=failure.code
-            )
-        return _Judgement(
-            endpoint=endpoint, model=model, score=None, reason=reason, code="judge_unreadable"
-        )
+            reason, code = failure.reason, failure.code
+        return _Judgement(endpoint=endpoint, model=model, reason=reason, code=code)
 
     def _messages(self, item: ItemContent, answer: Answer) -> tuple[Message, ...]:
         parts = [_QUESTION.format(question=_question(item)), _RUBRIC.format(rubric=self.rubric)]
