@@ -56,8 +56,8 @@ class Gate:
 
     record: GateRecord
     session: SessionRecord
-    value: float | None
-    result: GateResult | None
+    value: float | None = None
+    result: GateResult | None = None
     detail: str
     extrapolation: ExtrapolationFigures | None = None
 
@@ -166,14 +166,10 @@ class GateService:
             session = await uow.sessions.get(record.session_id)
             if session.status not in ENDED:
                 going_on = f"The session is {session.status}; the gate is decided when it ends."
-                return Gate(
-                    record=record, session=session, value=None, result=None, detail=going_on
-                )
+                return Gate(record=record, session=session, detail=going_on)
             if session.status == "failed":
                 failed = f"The session failed: {session.stop_detail}"
-                return Gate(
-                    record=record, session=session, value=None, result=UNKNOWN, detail=failed
-                )
+                return Gate(record=record, session=session, result=UNKNOWN, detail=failed)
             _, looked_before = await lineage_of(session, uow)
             found = await _found(record, session, uow)
             asked = await uow.sessions.administrations(session.id) if record.baseline else []
