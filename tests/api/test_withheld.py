@@ -393,8 +393,8 @@ async def _only_writers_choose_or_move_a_scorer(
     by_hand = {"bank": TWIN, "mode": "manual"}
     own = (await posted(runner, "/v1/sessions", by_hand))["id"]
     await posted(runner, f"/v1/sessions/{own}:cancel", {})
-    for session, bank in ((echo, TWIN), (moved, BANK), (own, BANK)):
-        target = (await got(runner, f"/v1/banks/{bank}"))["latest_version"]["id"]
+    for session, other in ((echo, TWIN), (moved, BANK), (own, BANK)):
+        target = (await got(runner, f"/v1/banks/{other}"))["latest_version"]["id"]
         replay = f"/v1/sessions/{session}:replay"
         body = {"bank_version_id": target}
         await problem_of(runner, replay, body, 403, "missing_scope", says="another bank")
