@@ -299,6 +299,10 @@ def test_a_policy_excludes_flags_that_override_a_part(tmp_path: Path) -> None:
             "policy.yaml: 3 faults: rules.0.treshold: no such field; did you mean 'threshold'? "
             "endpont: no such field; did you mean 'endpoint'? endpoint: Field required",
         ),
+        (
+            "endpoint: http://m/v1\nrules: [{name: a, bank: b, threshold: 1}]",
+            "policy.yaml, model: expected the name of a model at the endpoint, got none.",
+        ),
     ],
 )
 def test_faults_of_a_policy_are_reported_with_their_place(

@@ -79,7 +79,7 @@ def test_a_key_takes_scopes_an_end_and_limits_which_may_change(url: str) -> None
             ("create", "ci", "--usd-per-day", "nan"),
             "'--usd-per-day': expected a number >= 0, got 'nan'",
         ),
-        (("revoke", "key_none"), "There is no API key 'key_none'."),
+        (("revoke", "key_none"), "There is no API key 'key_none'. `sextant keys list` lists"),
         (("create", "ci", "--expires", "soon"), "expected a date such as 2030-01-31, or"),
         (("create", "ci", "--expires", "it's"), "or a time such as 2030-01-31T12:00:00, got"),
         (("create", ""), "NAME: expected at least 1 character, got 0"),

@@ -376,8 +376,8 @@ def test_a_quiet_command_tells_the_first_wait_alone() -> None:
     other = {**waits, "reason": "http://x answered 500"}
     answer = {"outcome": "scored", "score": 1.0, "item_id": "q1"}
     kinds = ("response.received", "session.waiting", "response.received", "session.waiting")
-    events = zip(kinds, (answer, waits, answer, other), strict=True)
-    lines = [progress.first_wait(kind, data) for kind, data in events]
+    data: list[JsonObject] = [answer, waits, answer, other]
+    lines = [progress.first_wait(*event) for event in zip(kinds, data, strict=True)]
     assert lines == [None, "waiting: http://x cannot be reached. Retrying.", None, None]
 
 

@@ -226,7 +226,13 @@ def command(
             rules=(rule,),
         )
     if session is None:
-        require_fitting(rules.endpoint, rules.model, asked_model)
+        try:
+            require_fitting(rules.endpoint, rules.model, asked_model)
+        except InvalidInputError as error:
+            if policy is None:
+                raise
+            # A policy has fields in place of options.
+            raise InvalidInputError(f"{policy}, {error.detail.replace('--', '')}") from None
 
     def in_policy(pointer: str) -> str:
         """Name a field of a gate as the policy file does."""

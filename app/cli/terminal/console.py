@@ -66,6 +66,7 @@ err = SafeConsole(stderr=True)
 
 #: Kind of resource that may be missing -> the command that lists what exists.
 _LISTS = {
+    "API key": "keys list",
     "bank": "banks list",
     "baseline": "baselines list",
     "calibration": "calibrations list",
