@@ -174,8 +174,9 @@ def _kind_of(came: object) -> str:
 
 
 def pointer_of(loc: Iterable[int | str]) -> str:
-    """JSON pointer of a place that Pydantic gives as a tuple."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in loc)
+    """JSON pointer of a place that Pydantic gives as a tuple; a faulty name ends in `[key]`."""
+    parts = (str(part) for part in loc if part != "[key]")
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def _suggestion(word: str, known: Sequence[str]) -> str:

@@ -256,6 +256,7 @@ def test_documented_problems_of_one_status_are_joined() -> None:
 def test_pointers_escape_what_json_pointers_must_escape() -> None:
     assert pointer_of(("a/b", "c~d", 3)) == "/a~1b/c~0d/3"
     assert pointer_of(("query", "limit")) == "/query/limit"
+    assert pointer_of(("headers", "a b", "[key]")) == "/headers/a b"
 
 
 async def test_every_operation_documents_its_errors_as_problems(client: Client) -> None:
