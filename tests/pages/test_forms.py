@@ -173,7 +173,7 @@ async def test_a_ranking_is_begun_from_its_form_and_shown(
     for wrong, said in (
         ({**both, "confidence": "2"}, "number &lt; 1, got 2; for 2 % say 0.02."),
         ({**both, "budget_usd": "much"}, "expected a number"),
-        ({f"endpoint-{made[0]}": "yes"}, "at least two"),
+        ({f"endpoint-{made[0]}": "yes"}, "endpoints: expected at least 2 entries, got 1"),
         ({}, "endpoints"),
     ):
         refused = await browser.form(RANKING, of=RANKING, bank=bank, **wrong)
