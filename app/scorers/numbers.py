@@ -29,8 +29,8 @@ _BEFORE_FACTOR = re.compile(
 )
 #: "It is minus 7", but not "ten minus 7".
 _MINUS_WORD = re.compile(
-    r"(^|[=:]|\b(?:is|are|was|be|equals|gives|get|comes\ to))([\s*_$(]*)"
-    r"(?:minus|negative)\s(?=[\d.])",
+    r"(^|[=:{]|\b(?:is|are|was|be|equals|gives|get|to|of|or))([ \t*_$(]*+)"
+    r"(?:minus|negative)[ \t]++(?=[\d.])",
     re.IGNORECASE | re.MULTILINE,
 )
 _FRAC_AFTER_DIGIT = re.compile(r"(?<=\d)\s*\\[dt]?frac")

@@ -39,9 +39,10 @@ _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _CLEARLY_GROUPED = re.compile(
     r"(?<!\d )(?<![\d.,])[1-9]\d{0,2}(?:(?: 000)+|(?: \d{3}){2,})(?! ?\d)"
 )
+_COMMAND = re.compile(r"\\[a-zA-Z]")
 #: Mathematics at the end of a line, behind words if any: no words but LaTeX's commands.
 _FORMULA_AT_END = re.compile(
-    r"(?:^|(?<=[a-zA-Z]{2}[\s:]))(?=.*\\[a-zA-Z])"
+    r"(?:^|(?<=[a-zA-Z]{2}[\s:]))"
     r"(?:\\(?:[a-zA-Z]+|[^a-zA-Z])|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|[^a-zA-Z\\])+$"
 )
 #: Most characters of a formula; no sensible answer is longer.
@@ -273,7 +274,7 @@ def _last_number(text: str) -> tuple[str, Number | _Expression] | None:
         return "last_number", _Expression(_after_equals(next(filter(None, inline[0].groups()))))
     line = last_line(text)
     formula = _FORMULA_AT_END.search(line)
-    if formula and last.text in formula[0]:
+    if formula and last.text in formula[0] and _COMMAND.search(formula[0]):
         return "last_number", _Expression(_after_equals(formula[0]).rstrip(". "))
     run = [match[0].strip() for match in _RUN.finditer(text) if match.start() <= last.start]
     return "last_number", _Expression(run[-1] if run else last.text)

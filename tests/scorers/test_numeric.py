@@ -53,7 +53,10 @@ The answer is **25** 3-inch nails
     "50": "50%",
     "50%": "0.5 | 50 percent",
     "1500000": "1.5 million",
-    "-3": "−3 | The temperature is -3 degrees | minus 3 | It is **negative 3** | Answer: minus 3",
+    "-3": r"""
+−3 | The temperature is -3 degrees | minus 3 | It is **negative 3** | Answer: minus 3
+\boxed{\text{minus } 3}
+""",
     "3": r"x-3 has the root 3 | Apples: 25\n- 3",
     "1e6": "10⁶ | 10^6",
     "6.02e23": r"6.02 \times 10^{23}",
