@@ -254,7 +254,7 @@ class SelectionDesign(Part):
         elif self.criterion not in _CRITERIA:
             criterion = self._optimal(Optimality(self.criterion.value), facts)
         elif self.criterion is CriterionName.MAXIMUM_INFORMATION:
-            criterion = MaximumInformation(form)
+            criterion = MaximumInformation(printed=form is InformationForm.PRINTED)
         else:
             criterion = _CRITERIA[self.criterion]
         if self.cost_weight > 0:

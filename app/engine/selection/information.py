@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from app.engine.bank import FloatArray, ItemIndex
-from app.engine.estimation.estimators import InformationForm
 from app.engine.information_index import largest
 from app.engine.selection.base import Criterion, Pool
 from app.engine.state import Belief, CatState
@@ -33,17 +32,18 @@ class MaximumInformation:
     """Fisher information at the current theta, through the index.
 
     Attributes:
-        form: The printed form does not account for guessing, which lowers the information of an
-            item; it has no index.
+        printed: Whether to take a^2 P (1 - P), as ATLAS eq. 2 prints it for the 3PL, without the
+            index. It does not account for guessing, which lowers the information of an item.
 
     Source: Lord (1980), Applications of Item Response Theory, section 10.2.
     """
 
-    form: InformationForm = InformationForm.MODEL
+    printed: bool = False
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """I_i(theta)."""
-        return self.form.of(pool.index.bank, state.belief.theta)
+        bank, theta = pool.index.bank, state.belief.theta
+        return bank.printed_information(theta) if self.printed else bank.information(theta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class PerCost:
 
 def best_items(criterion: Criterion, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
     """The `count` best admissible items, best first, ties by position; fewer if few remain."""
-    if isinstance(criterion, MaximumInformation) and criterion.form is InformationForm.MODEL:
+    if isinstance(criterion, MaximumInformation) and not criterion.printed:
         return pool.index.best(
             state.belief.theta, count=count, asked=state.asked, active=pool.active
         )
