@@ -24,7 +24,7 @@ from app.errors import InvalidInputError
 LONGEST = 160
 #: Numbers of answers at which errors are recorded, half an octave apart.
 KNOTS = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, LONGEST)
-#: Largest log ratio of the usual width to a narrower one up to which a factor follows the width.
+#: Largest absolute log ratio to the usual width up to which a factor follows the width.
 WIDEST = 1.5
 #: At the ends of the scale errors of random samples are up to this many times those of a mean of
 #: scores: chosen on simulated 2PL banks of 60 to 150 items, where intervals then hold.
@@ -78,16 +78,16 @@ class ReferenceThetas:
 class IntervalFactor:
     """Factor on an interval, by its number of answers and its width.
 
-    After n answers it is `factor(n) * (h / usual(n)) ** power` for the half width h below the usual
-    one, where the log of the ratio is cut to -`WIDEST`. With a power below 0 narrow intervals need
-    more. Between the knots, factor(n)^2 is linear in n, as is the variance that answers to n items
-    of a finite bank leave of its mean; log usual(n) is linear in log n.
+    After n answers it is `factor(n) * (h / usual(n)) ** power` for the half width h, where the log
+    of the ratio is cut to +-`WIDEST`. Between the knots, factor(n)^2 is linear in n, as is the
+    variance that answers to n items of a finite bank leave of its mean; log usual(n) is linear in
+    log n.
 
-    An interval wider than usual gets `factor(n)`, which lets the model's error grow with h. It is
-    otherwise where the power is below 0, the thetas of the reference models are known, and
-    `factor(n)` is above 1. There the model's error is as large as at the usual width. It is
-    independent of the error that h states and adds in squares: the factor is
-    `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`.
+    A power below 0 would shrink the factor of an interval wider than usual. Such an interval gets
+    `factor(n)` instead, which lets the model's error grow with h. It is otherwise where the thetas
+    of the reference models are known and `factor(n)` is above 1. There the model's error is as
+    large as at the usual width. It is independent of the error that h states and adds in squares:
+    the factor is `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`.
 
     The factors come from tests that ask the most informative items first. As these run out, the
     rest of the bank can move theta little, and the factor falls far below 1. A test that samples
@@ -105,7 +105,7 @@ class IntervalFactor:
         answers: Knots: ascending numbers of answers.
         factor: Factors at the knots, for an interval of usual width.
         usual: Usual half width at the knots.
-        power: Exponent of the width, at most 0; with 0 the factor does not depend on it.
+        power: Exponent of the width; with 0 the factor does not depend on it.
         reference: Thetas of the reference models, beyond which the factor grows; None if unknown.
 
     Raises:
@@ -139,7 +139,7 @@ class IntervalFactor:
         beyond = document.get("beyond")
         return cls(
             **lists,
-            power=min(document["power"], 0.0),  # older versions also widened wide intervals
+            power=document["power"],
             # Older versions also stored a growth and a bias, which no interval uses any more.
             reference=beyond and ReferenceThetas(centre=beyond["centre"], spread=beyond["spread"]),
         )
@@ -182,11 +182,12 @@ class IntervalFactor:
         knots, widths = np.log(self.answers), np.log(self.usual)
         usual = self._after(answers)
         wider = math.log(half) - float(np.interp(math.log(max(answers, 1)), knots, widths))
-        if wider <= 0.0:
-            return usual * math.exp(self.power * max(wider, -WIDEST))
-        if self.power == 0.0 or self.reference is None or usual <= 1.0:
-            return usual
-        return math.sqrt(1.0 + (usual**2 - 1.0) * math.exp(-2.0 * wider))
+        if wider > 0.0 > self.power and self.reference is not None and usual > 1.0:
+            return math.sqrt(1.0 + (usual**2 - 1.0) * math.exp(-2.0 * wider))
+        # Intervals are wider than usual at the ends of the scale, where few examinees taught the
+        # power: it does not shrink a factor there.
+        power = self.power if wider < 0.0 else max(self.power, 0.0)
+        return usual * math.exp(power * min(max(wider, -WIDEST), WIDEST))
 
     def _of_sampled(self, answers: int, half: float) -> float:
         """Factor, up to 1, for sampled items; 0 if the interval is not wider than usual."""

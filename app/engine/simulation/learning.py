@@ -4,7 +4,7 @@ The same test is simulated for each examinee. After 5, 7, 10, 14, ... answers th
 would have reached the theta of the whole record is divided by the interval's own. The 95 % quantile
 over the examinees is the factor on later intervals (split conformal prediction). It is interpolated
 between levels k / (n + 1), so that few examinees do not make intervals too wide on average. The
-factor follows a power of the width where this is narrow, chosen by the smallest quantile loss.
+factor follows a power of the width, chosen by the smallest quantile loss.
 
 Sources: Lei et al. (2018), Journal of the American Statistical Association 113, section 5.2, for
 locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46, for the loss.
@@ -32,7 +32,7 @@ from app.errors import InvalidInputError
 #: Number of examinees that a 95 % conformal quantile asks for; 19 is the mathematical minimum.
 LEAST_EXAMINEES = 20
 _LEVEL = 0.95
-_POWERS = (-0.5, -0.25, 0.0)
+_POWERS = np.arange(-0.5, 1.51, 0.25)
 #: Half-width below which an interval counts as a point, where nothing is left to estimate.
 _NO_WIDTH = 1e-9
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 50.0
@@ -174,16 +174,21 @@ def _stretch(seen: Iterable[Glimpse]) -> IntervalFactor:
     on_knot = np.isin(answers, knots)
     position = np.searchsorted(knots, answers[on_knot])
     log_needed = log_needed[on_knot]
-    narrower = np.clip(log_half[on_knot] - usual[position], -WIDEST, 0.0)
+    beyond = np.clip(log_half[on_knot] - usual[position], -WIDEST, WIDEST)
+
+    def follows(power: float) -> FloatArray:
+        """What the interval's width adds to the logarithm of the factor, as in `IntervalFactor`."""
+        added: FloatArray = np.where(beyond < 0.0, power, max(power, 0.0)) * beyond
+        return added
 
     def factors(power: float) -> FloatArray:
-        rest = log_needed - power * narrower
+        rest = log_needed - follows(power)
         return np.array(
             [np.quantile(rest[position == k], _LEVEL, method="weibull") for k in range(knots.size)]
         )
 
     def loss(power: float) -> float:
-        short = log_needed - power * narrower - factors(power)[position]
+        short = log_needed - follows(power) - factors(power)[position]
         return float(np.maximum(_LEVEL * short, (_LEVEL - 1) * short).mean())
 
     power = float(min(_POWERS, key=loss))
