@@ -164,7 +164,11 @@ def _require_end(stream: BinaryIO, rest: str, name: str) -> None:
 
 
 def small_json(file: SourceFile) -> dict[str, JsonValue] | None:
-    """The object in a small file; None if the file is too large or holds no object."""
+    """The object in a small file; None if the file is too large.
+
+    Raises:
+        FileFormatError: It holds no object, because it was cut off, for instance.
+    """
     with open_text(file) as stream:
         content = stream.read(_MAX_COMPANION_BYTES + 1)
     if len(content) > _MAX_COMPANION_BYTES:
@@ -172,8 +176,13 @@ def small_json(file: SourceFile) -> dict[str, JsonValue] | None:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        value = None
+    if not isinstance(value, dict):
+        raise FileFormatError(
+            f"{file.name}: expected a JSON object, which names the model and the settings of "
+            "the files beside it. Give the whole file, or leave it out."
+        )
+    return value
 
 
 class JsonText:

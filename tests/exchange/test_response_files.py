@@ -235,6 +235,15 @@ def test_the_model_name_comes_from_its_results_or_its_folder(
     assert given.examinee == "mine"
 
 
+@pytest.mark.parametrize("content", [b'{"model_name": "org/m', b"[]"])
+def test_a_damaged_results_file_is_named(content: bytes) -> None:
+    """Without it the samples would be another model's, under other settings."""
+    beside = SourceFile.of_bytes("m/results_2026-11-20T10-00-00.123456.json", content)
+    file = lines(f"m/{SAMPLES}", [sample()])
+    with pytest.raises(FileFormatError, match=r"^m/results_\S+\.json: expected a JSON object"):
+        records(file, beside)
+
+
 def test_lines_that_cannot_be_used_are_named_with_their_reason() -> None:
     rows = [sample(n) for n in range(5)]
     rows[1]["exact_match"] = 2.0
