@@ -13,6 +13,7 @@ from app.calibration.multidimensional.fit import (
 )
 from app.calibration.multidimensional.joint import JointLoss
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
+from app.calibration.multidimensional.variational import fit_variationally
 from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import Loadings, Population
 from app.errors import CalibrationError, InvalidInputError
@@ -61,6 +62,27 @@ def test_abilities_and_slopes_are_recovered_up_to_rotation(
     truth = 1 / (1 + np.exp(-(abilities @ slopes.T)))
     expected = fit.items.expected_score(fit.abilities)
     assert np.corrcoef(truth.ravel(), expected.ravel())[0, 1] > 0.85
+
+
+def test_a_variational_fit_is_near_the_posterior_on_a_grid() -> None:
+    rng = np.random.default_rng(4)
+    slopes, difficulty = rng.lognormal(0.0, 0.3, 40), rng.normal(size=40)
+    logit = slopes * (rng.normal(size=(500, 1)) - difficulty)
+    scores = (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(float)
+    settings = MultidimensionalSettings(dimensions=1, method=FitMethod.VARIATIONAL)
+    fit = fit_variationally(scores, settings, None)
+
+    found = fit.items.slopes[:, 0]
+    assert np.mean(found / slopes) == pytest.approx(1.0, abs=0.1)
+    grid = np.linspace(-6.0, 6.0, 601)
+    at = grid[:, None] * found + fit.items.intercept
+    joint = scores @ log_expit(at).T + (1 - scores) @ log_expit(-at).T - grid**2 / 2
+    mass = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+    mean = mass @ grid
+    assert fit.abilities[:, 0] == pytest.approx(mean, abs=0.1)
+    # The bound is too narrow by a little, and never too wide.
+    variance = float((mass @ grid**2 - mean**2).mean())
+    assert 0.7 * variance < fit.covariance[0, 0] < variance
 
 
 @pytest.mark.parametrize("method", list(FitMethod))

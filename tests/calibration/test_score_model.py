@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from app.calibration.multidimensional.score_curves import fit_curves, learn_curves
-from app.calibration.multidimensional.score_model import LeftOut, best_shrinkage, learn_scores
+from app.calibration.multidimensional.score_model import (
+    LeftOut,
+    best_shrinkage,
+    covariance_model,
+    learn_scores,
+)
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.score_model import short_form
 from app.engine.simulation.simulate import draw_scores
@@ -66,6 +71,27 @@ def test_intervals_from_records_with_many_gaps_hold_and_are_narrow() -> None:
 def test_normal_errors_give_normal_half_widths() -> None:
     errors = 1.3 * np.random.default_rng(0).normal(size=(5, 4000))
     np.testing.assert_allclose(LeftOut(errors, errors).half_widths(), 1.3 * 1.96, rtol=0.05)
+
+
+def test_a_model_has_the_shrunk_moments_of_the_records_with_gaps() -> None:
+    scores = records()[:30, :6]
+    scores[np.random.default_rng(2).random(scores.shape) < 0.3] = np.nan
+    model = covariance_model(scores, 0.4)
+    found = model.factors.T @ model.factors
+    answers = [column[~np.isnan(column)] for column in scores.T]
+    means = [(answered.sum() + 0.5) / (answered.size + 1.0) for answered in answers]
+    assert model.mean == pytest.approx(means)
+    about = np.nan_to_num(scores - means)
+    for i, answered in enumerate(answers):
+        size = answered.size
+        own = float(((answered - means[i]) ** 2).sum()) / (size - 1)
+        # The prior variance is that of five answers of a fair coin.
+        variance = max((size * own + 5 * 0.25) / (size + 5), own)
+        assert model.variance[i] == pytest.approx(variance)
+        for j in range(i):
+            full = np.sqrt(30 / size * 30 / answers[j].size)
+            expected = 0.6 * full * float(about[:, i] @ about[:, j]) / 29
+            assert found[i, j] == pytest.approx(expected)
 
 
 def test_the_shrinkage_is_that_of_its_formula() -> None:
