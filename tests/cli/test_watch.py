@@ -65,7 +65,7 @@ def estimated(ends: list[float], raw: list[float] | None = None) -> dict[str, An
 @pytest.mark.parametrize(
     ("changes", "shown", "hidden"),
     [
-        ({}, [], ["the interval is", "quarantined", "rests on", "without parameters"]),
+        ({}, [], ["marking", "the interval is", "quarantined", "rests on", "without parameters"]),
         (UNPARSED, ["unparseable 3, counted as wrong"], ["kept out"]),
         (
             {
@@ -114,6 +114,11 @@ def estimated(ends: list[float], raw: list[float] | None = None) -> dict[str, An
             ["whole bank"],
         ),
         ({"status": "failed"}, ["failed partial results"], []),
+        (
+            {"usage": {"judge": {"calls": 20, "tokens_in": 9, "tokens_out": 9, "usd": 0.02}}},
+            ["marking 20 calls of a judge, $0.0200"],
+            [],
+        ),
         ({"stop_reason": None, "stop_detail": None}, [], ["stopped by"]),
         (
             {"headline": None, "score": None, "progress": {"right": None, "mean": 0.625}},

@@ -337,7 +337,7 @@ class LeaderboardEntry(Output):
     """Null if an answer does not tell its tokens."""
     usd: float | None
     usd_per_item: float | None
-    """Cost per question, US dollars."""
+    """Cost per question with all its repeats, US dollars."""
     latency_ms: LatencyFigures | None
     """Latency of the answers."""
     judge_usd: float | None

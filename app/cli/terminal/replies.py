@@ -74,9 +74,10 @@ class Steps(Model):
 
 
 class Usage(models.Usage):
-    """What a session took; a ranking has no seconds."""
+    """What a session took; a ranking has no seconds. A judge's calls are not in the others."""
 
     seconds: float
+    judge: models.Calls | None = None
 
 
 class BankAsked(Model):

@@ -391,6 +391,10 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
         f"{number(usage.tokens_out, 'd')} out, "
         f"{cost(usage.usd)}, {usage.seconds:.1f} s",
     )
+    if usage.judge is not None:
+        table.add_row(
+            "marking", f"{count(usage.judge.calls, 'call')} of a judge, {cost(usage.judge.usd)}"
+        )
     if session.misfits and (turned := session.inversions) is not None:
         table.add_row(
             "answers",
