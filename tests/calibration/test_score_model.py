@@ -94,23 +94,34 @@ def test_a_model_has_the_shrunk_moments_of_the_records_with_gaps() -> None:
             assert found[i, j] == pytest.approx(expected)
 
 
-def test_the_shrinkage_is_that_of_its_formula() -> None:
+@pytest.mark.parametrize("gaps", [0.0, 0.2])
+def test_the_shrinkage_is_that_of_its_formula(gaps: float) -> None:
     """Schafer & Strimmer (2005), equation 8: pair of items by pair of items."""
     scores = records()[:25, :12]
-    about, n = scores - (scores.sum(axis=0) + 0.5) / 26.0, 25
+    scores[np.random.default_rng(4).random(scores.shape) < gaps] = np.nan
+    answered, n = ~np.isnan(scores), 25
+    seen = answered.sum(axis=0)
+    about = np.nan_to_num(scores - (np.nansum(scores, axis=0) + 0.5) / (seen + 1.0))
+    about *= np.sqrt(n / seen)
     variances = squares = 0.0
+    kept = []
     for i in range(12):
         for j in set(range(12)) - {i}:
             products = about[:, i] * about[:, j]
             variances += n / (n - 1) ** 3 * float(((products - products.mean()) ** 2).sum())
             squares += (n / (n - 1) * float(products.mean())) ** 2
-    assert best_shrinkage(scores) == pytest.approx(variances / squares, rel=1e-12)
+            kept.append((answered[:, i] & answered[:, j]).sum() / np.sqrt(seen[i] * seen[j]))
+    # Gaps keep a share of the covariances already.
+    expected = 1.0 - (1.0 - variances / squares) / np.mean(kept)
+    assert best_shrinkage(scores) == pytest.approx(expected, rel=1e-12)
 
 
 def test_unrelated_items_are_shrunk_to_the_diagonal_and_many_records_hardly_at_all() -> None:
     rng = np.random.default_rng(1)
     assert best_shrinkage((rng.random((40, 60)) < 0.5).astype(np.float64)) > 0.8
     assert best_shrinkage(two_tasks(2000, 1)) < 0.05
+    assert best_shrinkage(np.full((20, 10), 0.5)) == 0.95
+    assert best_shrinkage(np.ones((20, 10))) == 0.02
 
 
 def test_few_errors_give_wider_intervals_than_many() -> None:

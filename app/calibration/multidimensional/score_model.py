@@ -33,7 +33,7 @@ _LEAST_SHRINKAGE, _MOST_SHRINKAGE = 0.02, 0.95
 _MAX_EXAMINEES = 1000  # records in the cross-validation; more would hardly change a width
 _MAX_ASKED = 128
 _PSEUDO_ANSWERS, _IGNORANCE = 5.0, 0.25  # weight of the prior variance, which is a fair coin's
-#: Least number of records for a 95 % quantile.
+#: Least number of records that tell how wide intervals must be.
 LEAST_EXAMINEES = 20
 #: A record must answer at least this share of a target's weight to have a score on it.
 LEAST_ANSWERED = 0.5
@@ -81,7 +81,9 @@ def best_shrinkage(scores: FloatArray) -> float:
     """The shrinkage s of the covariance with the least expected squared error.
 
     It is the sum of the sampling variances of the covariances between items, divided by the sum of
-    their squares. Both come from the products of records, without a matrix of items by items.
+    their squares. Both come from the products of records, without a matrix of items by items. Gaps
+    have shrunk the covariance of n_ij common records to n_ij / sqrt(n_i n_j) of its size already,
+    which s makes up for.
 
     Args:
         scores: Shape (n_examinees, n_items), NaN where there is no answer.
@@ -92,11 +94,14 @@ def best_shrinkage(scores: FloatArray) -> float:
     about, n = _balanced(about, seen), len(scores)
     squares, narrow = about * about, about if n <= about.shape[1] else about.T
     between = np.sum((narrow @ narrow.T) ** 2) / n**2 - np.sum(squares.mean(axis=0) ** 2)
-    of_records = (np.sum(squares.sum(axis=1) ** 2) - np.sum(squares**2)) / n
-    if not between > 0.0:
+    if n < 2 or not between > 0.0:
         return _MOST_SHRINKAGE
+    of_records = (np.sum(squares.sum(axis=1) ** 2) - np.sum(squares**2)) / n
     shrinkage = (of_records - between) / (n - 1) / between
-    return float(np.clip(shrinkage, _LEAST_SHRINKAGE, _MOST_SHRINKAGE))
+    common = ~np.isnan(scores[:, seen > 0]) / np.sqrt(seen[seen > 0])
+    pairs = np.sum(common.sum(axis=1) ** 2) - np.sum(common**2)
+    kept = (1.0 - shrinkage) * len(common.T) * (len(common.T) - 1) / pairs
+    return float(np.clip(1.0 - kept, _LEAST_SHRINKAGE, _MOST_SHRINKAGE))
 
 
 def _centred(scores: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:

@@ -35,8 +35,8 @@ from app.errors import FieldProblem, InvalidInputError
 # More factors would cost time in every step; the smallest ones are noise.
 _MOST_FACTORS, _MOST_NUMBERS = 400, 2_000_000
 _SURE = 1e-6  # least standard deviation of a blended prediction
-#: Factor on the standard deviation of curves that no sampled question checks; see
-#: `benchmarks/optimal_design.py`, where 95 to 100 % of such intervals hold but in one case of nine.
+#: Factor on the standard deviation of curves that no sampled question checks. In
+#: `benchmarks/optimal_design.py` 95 to 100 % of such intervals hold but in one case of eighteen.
 _UNCHECKED = 1.6
 _REMEMBERED = 64  # sets of items: so many tests at once go on from their last step
 
