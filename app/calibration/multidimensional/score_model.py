@@ -1,11 +1,12 @@
 """Learns a score model from whole records, and the width of the 95 % intervals around its scores.
 
 With few examinees and many items, the covariance R of the records is shrunk towards its diagonal:
-S = (1 - s) R + s diag(R). The shrinkage s minimises the expected squared error of S. Intervals are
-as wide as cross-validation asks for: the model of the other records chooses a short form and
-predicts the score of each left-out record. A half-width is the root mean square of these errors, in
-standard deviations by the model, times the 97.5 % quantile of Student's t. A gap in a record counts
-as the item's mean.
+S = (1 - s) R + s diag(R). The shrinkage s is half of the one with the least expected squared error
+of S, since errors of covariances partly cancel in a score, which is a sum. Intervals are as wide as
+cross-validation asks for: the model of the other records chooses a short form and predicts the
+score of each left-out record. A half-width is the root mean square of these errors, in standard
+deviations by the model, times the 97.5 % quantile of Student's t. A gap in a record counts as the
+item's mean.
 
 Sources: Schafer & Strimmer (2005), Statistical Applications in Genetics and Molecular Biology 4,
 article 32, target D, for the shrinkage.
@@ -30,6 +31,9 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import CalibrationError
 
 _LEAST_SHRINKAGE, _MOST_SHRINKAGE = 0.02, 0.95
+#: Share of the best shrinkage of a covariance that scores take. On seven matrices of 25 to 120
+#: models, a third of the answers missing or none, errors are then 1.5 % smaller than with all.
+_OF_BEST = 0.5
 _MAX_EXAMINEES = 1000  # records in the cross-validation; more would hardly change a width
 _MAX_ASKED = 128
 _PSEUDO_ANSWERS, _IGNORANCE = 5.0, 0.25  # weight of the prior variance, which is a fair coin's
@@ -149,7 +153,7 @@ def learn_scores(
     counts = _counts(int(usable.sum()))
     order = rng.permutation(len(scores))[:_MAX_EXAMINEES]
     some = scores[order]
-    shrinkage = best_shrinkage(scores)
+    shrinkage = _OF_BEST * best_shrinkage(scores)
     model = covariance_model(scores, shrinkage)
     learned: dict[str, Target] = {}
     errors: dict[str, Mapping[int, float]] = {}
