@@ -30,7 +30,6 @@ from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
 from app.exchange.item_facts import lm_eval_run, read_costs, write_form
 from app.exchange.response_files import ResponseFormat, files_at, sources_of
-from app.printable import percent
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
@@ -206,9 +205,9 @@ def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None
         table = Table("items", "mean error of the score", title="Forms of this benchmark")
         for count, error in errors.items():
             if count in _SHOWN:
-                table.add_row(str(count), percent(error, 2))
+                table.add_row(str(count), f"{100 * error:.2f} points")
         screen.print(table)
     screen.print(
-        f"The form's score holds to ±{percent(form.half_width, 2)} for 95 of 100 "
+        f"The form's score holds to ±{100 * form.half_width:.2f} points for 95 of 100 "
         "examinees like those it was built from."
     )
