@@ -114,6 +114,17 @@ def estimated(ends: list[float], raw: list[float] | None = None) -> dict[str, An
             ["whole bank"],
         ),
         ({"status": "failed"}, ["failed partial results"], []),
+        # As few answers against the difficulties as of a model with nothing right.
+        (
+            {"person_fit": {"flagged": True, "inversions": {"observed": 0.0, "expected": 3.0}}},
+            [],
+            ["do not fit"],
+        ),
+        (
+            {"person_fit": {"flagged": True, "inversions": {"observed": 9.0, "expected": 3.0}}},
+            ["do not fit this ability: 9 pairs"],
+            [],
+        ),
         (
             {"usage": {"judge": {"calls": 20, "tokens_in": 9, "tokens_out": 9, "usd": 0.02}}},
             ["marking 20 calls of a judge, $0.0200"],

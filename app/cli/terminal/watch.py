@@ -395,7 +395,8 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
         table.add_row(
             "marking", f"{count(usage.judge.calls, 'call')} of a judge, {cost(usage.judge.usd)}"
         )
-    if session.misfits and (turned := session.inversions) is not None:
+    turned = session.inversions
+    if session.misfits and turned is not None and turned > (session.inversions_expected or 0.0):
         table.add_row(
             "answers",
             f"do not fit this ability: {count(round(turned), 'pair')} with a hard item right and "
